@@ -1,0 +1,1 @@
+"""Turn a trace into a placement plan, offline and without a GPU."""

@@ -1,0 +1,1 @@
+"""Small jobs that know nothing of transit."""

@@ -1,0 +1,1 @@
+"""Start a job under the recorder; turn its spool into a trace."""

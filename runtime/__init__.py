@@ -1,0 +1,1 @@
+"""Start a job under the shim, with a plan lowered to what the shim can map."""

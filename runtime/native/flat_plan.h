@@ -1,0 +1,50 @@
+// The flat plan: what `transit replay` lowers one rank of plan.json to, for the shim to
+// mmap. Little-endian; mirrored by NumPy dtypes in runtime/flat_plan.py; a change of
+// layout is a new version. File: header, allocations (sorted by device, ordinal),
+// ranges.
+#pragma once
+
+#include <stdint.h>
+
+namespace transit {
+
+constexpr char kFlatPlanMagic[8] = {'T', 'R', 'N', 'S', 'P', 'L', 'A', 'N'};
+constexpr uint32_t kFlatPlanVersion = 1;
+
+enum class Placement : uint32_t { kResident = 0, kZeroCopy = 1 };
+inline constexpr uint32_t kNumPlacements = 2;
+
+struct FlatPlanHeader {
+  char magic[8];
+  uint32_t version;
+  uint32_t header_bytes;  // sizeof(FlatPlanHeader)
+  uint32_t rank;
+  uint32_t num_allocations;
+  uint32_t num_ranges;
+  uint32_t reserved;
+  uint64_t gpu_memory_bytes;  // the budget
+  uint64_t file_bytes;        // whole file; a shorter file is truncated
+};
+
+struct FlatAllocation {
+  int32_t device;
+  uint32_t ordinal;
+  uint64_t bytes;        // as the job asked for when it was recorded
+  uint32_t first_range;  // index into the ranges
+  uint32_t num_ranges;
+};
+
+// Ranges of one allocation are sorted, do not overlap, are multiples of 2 MiB, and cover
+// bytes rounded up to 2 MiB.
+struct FlatRange {
+  uint64_t offset;
+  uint64_t bytes;
+  uint32_t placement;  // Placement
+  uint32_t reserved;
+};
+
+static_assert(sizeof(FlatPlanHeader) == 48);
+static_assert(sizeof(FlatAllocation) == 24);
+static_assert(sizeof(FlatRange) == 24);
+
+}  // namespace transit

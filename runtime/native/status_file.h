@@ -1,0 +1,59 @@
+// The status file: one per process, mapped shared, so that the launcher can read it live
+// and after a kill -9. Counters are written with relaxed atomics. Mirrored by a NumPy
+// dtype in runtime/status.py. Created at the process's first use of CUDA: a process
+// without CUDA leaves nothing.
+#pragma once
+
+#include <stdint.h>
+
+namespace transit {
+
+constexpr char kStatusMagic[8] = {'T', 'R', 'N', 'S', 'S', 'T', 'A', 'T'};
+constexpr uint32_t kStatusVersion = 1;
+
+enum class ShimState : uint32_t {
+  kStarting = 0,
+  kObserving = 1,    // no plan: allocations pass through and are counted
+  kReplaying = 2,    // the plan is on
+  kPassThrough = 3,  // something failed; `message` says what
+};
+
+enum class BackendKind : uint32_t { kNone = 0, kVmm = 1, kUvm = 2 };
+
+struct StatusFile {
+  char magic[8];
+  uint32_t version;
+  uint32_t file_bytes;  // sizeof(StatusFile)
+  uint32_t pid;
+  uint32_t rank;
+  uint32_t state;    // ShimState
+  uint32_t backend;  // BackendKind
+
+  // Movable allocations of the application.
+  uint64_t allocations_seen;
+  uint64_t allocations_matched;    // ordinal and size as planned
+  uint64_t allocations_unmatched;  // not as planned: placed resident
+  uint64_t allocations_passed;     // by libraries or other APIs: left to the driver
+  uint64_t frees_seen;
+
+  // Placed now, and the most there ever was, in bytes rounded up to 2 MiB.
+  uint64_t resident_bytes;
+  uint64_t resident_peak_bytes;
+  uint64_t zero_copy_bytes;
+  uint64_t zero_copy_peak_bytes;
+  uint64_t passed_bytes;
+  uint64_t passed_peak_bytes;
+
+  // Work submitted, as the hooks saw it.
+  uint64_t kernel_launches;
+  uint64_t graph_launches;
+  uint64_t copies;
+  uint64_t sets;
+
+  uint64_t placement_failures;  // a placement that could not be enacted
+  char message[256];            // first failure, in words; empty if none
+};
+
+static_assert(sizeof(StatusFile) == 32 + 16 * 8 + 256);
+
+}  // namespace transit

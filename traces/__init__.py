@@ -1,0 +1,1 @@
+"""The trace format: schema, reader, writer (see FORMAT.md)."""
