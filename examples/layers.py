@@ -140,20 +140,13 @@ def _floats(*values: float) -> list[tuple[Any, Any]]:
     return [(value, ctypes.c_float) for value in values]
 
 
-def _elementwise(
-    gpu: Gpu, name: str, tensors: list[Tensor], *scalars: tuple[Any, Any]
-) -> None:
-    """Launch a kernel with one thread per element of ``(tensors..., n, scalars...)``."""
-    size = tensors[0].size
+def _size(tensor: Tensor) -> tuple[Any, Any]:
+    return (tensor.size, ctypes.c_size_t)
+
+
+def _elementwise(gpu: Gpu, name: str, size: int, *arguments: tuple[Any, Any]) -> None:
     block = 256
-    gpu.launch(
-        name,
-        (-(-size // block), 1),
-        (block, 1),
-        *_pointers(*tensors),
-        (size, ctypes.c_size_t),
-        *scalars,
-    )
+    gpu.launch(name, (-(-size // block), 1), (block, 1), *arguments)
 
 
 def _matmul(
@@ -189,20 +182,20 @@ class Layer:
         self.z, self.y, self.dz, self.dx = (gpu.alloc(batch, dim) for _ in range(4))
         gpu.upload(self.weight, weight)
         for moment in (self.m, self.v):
-            size = (moment.size, ctypes.c_size_t)
-            blocks = -(-moment.size // 256)
-            arguments = [*_pointers(moment), *_floats(0.0), size]
-            gpu.launch("fill", (blocks, 1), (256, 1), *arguments)
+            arguments = *_pointers(moment), *_floats(0.0), _size(moment)
+            _elementwise(gpu, "fill", moment.size, *arguments)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's output."""
         _matmul(self.gpu, self.z, x, self.weight)
-        _elementwise(self.gpu, "tanh_forward", [self.y, self.z])
+        arguments = *_pointers(self.y, self.z), _size(self.y)
+        _elementwise(self.gpu, "tanh_forward", self.y.size, *arguments)
         return self.y
 
     def backward(self, x: Tensor, dy: Tensor) -> Tensor:
         """Add to the weight's gradient and return the input's."""
-        _elementwise(self.gpu, "tanh_backward", [self.dz, self.y, dy])
+        arguments = *_pointers(self.dz, self.y, dy), _size(self.y)
+        _elementwise(self.gpu, "tanh_backward", self.y.size, *arguments)
         _matmul(self.gpu, self.gradient, x, self.dz, trans_a=True, accumulate=True)
         _matmul(self.gpu, self.dx, self.dz, self.weight, trans_b=True)
         return self.dx
@@ -212,7 +205,9 @@ class Layer:
         _elementwise(
             self.gpu,
             "adam",
-            [self.weight, self.gradient, self.m, self.v],
+            self.weight.size,
+            *_pointers(self.weight, self.gradient, self.m, self.v),
+            _size(self.weight),
             *_floats(LEARNING_RATE, BETA1, BETA2, EPS),
             *_floats(1 - BETA1**step, 1 - BETA2**step),
         )
@@ -244,11 +239,10 @@ class Network:
         return float(self.gpu.download(self.loss)[0])
 
     def _loss_gradient(self, y: Tensor) -> Tensor:
-        factor, size = _floats(TARGET_SCALE), (y.size, ctypes.c_size_t)
-        arguments = [*_pointers(self.target, self.x), *factor, size]
-        self.gpu.launch("scale", (-(-y.size // 256), 1), (256, 1), *arguments)
-        arguments = [*_pointers(self.dy, y, self.target, self.loss), size]
-        self.gpu.launch("mse_gradient", (1, 1), (256, 1), *arguments)
+        target = *_pointers(self.target, self.x), *_floats(TARGET_SCALE), _size(y)
+        _elementwise(self.gpu, "scale", y.size, *target)
+        gradient = *_pointers(self.dy, y, self.target, self.loss), _size(y)
+        self.gpu.launch("mse_gradient", (1, 1), (256, 1), *gradient)
         return self.dy
 
     def state(self) -> list[Array]:
@@ -277,7 +271,7 @@ def reference(weights: list[Array], batches: list[Array]) -> tuple[list[float], 
         difference = activations[-1] - np.float32(TARGET_SCALE) * x
         losses.append(float(np.mean(difference * difference)))
         dy = 2 * difference / np.float32(x.size)
-        gradients: list[Array] = []
+        gradients: list[npt.NDArray[Any]] = []
         for weight, x_in, y in zip(
             reversed(weights),
             reversed(activations[:-1]),
