@@ -1,0 +1,156 @@
+"""Run a job under the shim with a plan, and tell what became of the plan."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transit.errors import PlanError
+from transit.runtime import flat_plan, job
+from transit.runtime.devices import visible_devices
+from transit.runtime.preload import shim_variables
+from transit.runtime.simulated import simulated_variables
+from transit.runtime.status import ProcessStatus, ShimState, read_run, report
+from transit.units import format_bytes
+
+if TYPE_CHECKING:
+    from transit.compiler.plan import Plan
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """How a replayed job ended and what the shim did in it."""
+
+    plan: Plan
+    exit_code: int
+    processes: list[ProcessStatus]
+
+    def problems(self) -> list[str]:
+        """Say where the job and the plan parted; empty when the plan was enacted."""
+        if not self.processes:
+            return [
+                "the plan did nothing: no process of the job used CUDA under the shim"
+            ]
+        found = []
+        for rank in self.plan.ranks:
+            statuses = [p for p in self.processes if p.rank == rank.rank]
+            found += _rank_problems(rank.rank, len(rank.allocations), statuses)
+        planned = {rank.rank for rank in self.plan.ranks}
+        extra = sorted({p.rank for p in self.processes} - planned)
+        if extra:
+            found.append(f"ranks {extra} ran without a plan: it has {sorted(planned)}")
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the versioned status report."""
+        planned = sum(len(rank.allocations) for rank in self.plan.ranks)
+        return report(
+            self.processes,
+            exit_code=self.exit_code,
+            gpu_memory_bytes=self.plan.gpu_memory_bytes,
+            allocations_planned=planned,
+            problems=self.problems(),
+        )
+
+
+def _rank_problems(
+    rank: int, num_planned: int, statuses: Sequence[ProcessStatus]
+) -> list[str]:
+    replayed = [p for p in statuses if p.state is ShimState.REPLAYING]
+    found = [
+        f"rank {rank}, process {p.pid}: {p.message}" for p in statuses if p.message
+    ]
+    matched = sum(p.allocations_matched for p in replayed)
+    if not replayed:
+        found.append(f"rank {rank}: the plan was not on in any process")
+    elif not matched and num_planned:
+        found.append(
+            f"rank {rank}: the plan did nothing: none of its {num_planned} allocations "
+            "appeared; was it compiled for another job?"
+        )
+    elif matched < num_planned:
+        found.append(
+            f"rank {rank}: {matched} of {num_planned} planned allocations appeared; "
+            "the job differs from the recorded one, or ended early"
+        )
+    if unmatched := sum(p.allocations_unmatched for p in replayed):
+        found.append(
+            f"rank {rank}: {unmatched} allocations were not as planned and stayed on "
+            "the GPU: the memory used may exceed the budget"
+        )
+    if failures := sum(p.placement_failures for p in statuses):
+        found.append(f"rank {rank}: {failures} placements failed")
+    return found
+
+
+def replay_variables(
+    run_dir: Path, *, backend: str, strict: bool, simulated_gpu: bool
+) -> dict[str, str]:
+    """Return the variables that make a job replay the flat plans of a run folder."""
+    variables = shim_variables(run_dir) | {
+        "TRANSIT_PLAN_DIR": str(run_dir / "plan"),
+        "TRANSIT_BACKEND": backend,
+        "TRANSIT_STRICT": "1" if strict else "0",
+    }
+    return variables | (simulated_variables() if simulated_gpu else {})
+
+
+def replay(
+    plan: Plan,
+    command: Sequence[str],
+    *,
+    backend: str = "vmm",
+    strict: bool = False,
+    simulated_gpu: bool = False,
+    any_gpu: bool = False,
+) -> Replay:
+    """Run a job with a plan.
+
+    Parameters
+    ----------
+    plan
+        The placements, as `transit.compiler.plan.load` returns them.
+    command
+        The job: a program and its arguments.
+    backend
+        ``vmm`` or ``uvm``.
+    strict
+        A placement that fails ends the job.
+    simulated_gpu
+        Run the job on the simulated GPU.
+    any_gpu
+        Accept a plan that was compiled for another GPU.
+    """
+    with tempfile.TemporaryDirectory(prefix="transit-replay-") as temporary:
+        run_dir = Path(temporary)
+        variables = replay_variables(
+            run_dir, backend=backend, strict=strict, simulated_gpu=simulated_gpu
+        )
+        environment = job.full_environment(variables)
+        if not any_gpu:
+            check_gpu(plan, environment)
+        flat_plan.write_all(plan, run_dir / "plan")
+        exit_code = job.run(command, environment)
+        return Replay(plan=plan, exit_code=exit_code, processes=read_run(run_dir))
+
+
+def check_gpu(plan: Plan, environment: Mapping[str, str]) -> None:
+    """Refuse a plan for another GPU than the ones this job sees."""
+    for device in visible_devices(environment):
+        if device.name != plan.trace.gpu_name:
+            raise PlanError(
+                f"the plan was compiled for {plan.trace.gpu_name}, and this machine "
+                f"has {device.name}; record and compile here, or pass --any-gpu"
+            )
+        if device.memory_bytes < plan.summary.peak_resident_bytes:
+            raise PlanError(
+                f"the plan keeps {format_bytes(plan.summary.peak_resident_bytes)} on "
+                f"the GPU, and {device.name} has {format_bytes(device.memory_bytes)}; "
+                "compile with a smaller --gpu-memory"
+            )

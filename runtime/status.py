@@ -1,0 +1,166 @@
+"""What the shim did: the status files of a job's processes, read and added up."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transit.errors import JobError
+
+log = logging.getLogger(__name__)
+
+MAGIC = b"TRNSSTAT"
+VERSION = 1  # of the file
+REPORT_VERSION = 1  # of the JSON object
+
+# Mirrors StatusFile in runtime/native/status_file.h.
+COUNTERS = (
+    "allocations_seen",
+    "allocations_matched",
+    "allocations_unmatched",
+    "allocations_passed",
+    "frees_seen",
+    "resident_bytes",
+    "resident_peak_bytes",
+    "zero_copy_bytes",
+    "zero_copy_peak_bytes",
+    "passed_bytes",
+    "passed_peak_bytes",
+    "kernel_launches",
+    "graph_launches",
+    "copies",
+    "sets",
+    "placement_failures",
+)
+STATUS_DTYPE = np.dtype(
+    [
+        ("magic", "S8"),
+        ("version", "<u4"),
+        ("file_bytes", "<u4"),
+        ("pid", "<u4"),
+        ("rank", "<u4"),
+        ("state", "<u4"),
+        ("backend", "<u4"),
+        *((counter, "<u8") for counter in COUNTERS),
+        ("message", "S256"),
+    ]
+)
+
+
+class ShimState(IntEnum):
+    """How far the shim came in a process."""
+
+    STARTING = 0
+    OBSERVING = 1
+    REPLAYING = 2
+    PASS_THROUGH = 3
+
+
+class BackendKind(IntEnum):
+    """What enacts placements."""
+
+    NONE = 0
+    VMM = 1
+    UVM = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStatus:
+    """The status file of one process."""
+
+    pid: int
+    rank: int
+    state: ShimState
+    backend: BackendKind
+    allocations_seen: int
+    allocations_matched: int
+    allocations_unmatched: int
+    allocations_passed: int
+    frees_seen: int
+    resident_bytes: int
+    resident_peak_bytes: int
+    zero_copy_bytes: int
+    zero_copy_peak_bytes: int
+    passed_bytes: int
+    passed_peak_bytes: int
+    kernel_launches: int
+    graph_launches: int
+    copies: int
+    sets: int
+    placement_failures: int
+    message: str
+
+    @property
+    def launches_seen(self) -> int:
+        """Work submitted to the GPU, of every kind."""
+        return self.kernel_launches + self.graph_launches + self.copies + self.sets
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the status as plain values."""
+        return dataclasses.asdict(self) | {
+            "state": self.state.name.lower().replace("_", "-"),
+            "backend": self.backend.name.lower(),
+        }
+
+
+def read_status(path: Path) -> ProcessStatus:
+    """Read one status file.
+
+    Raises
+    ------
+    JobError
+        The file is foreign, truncated, or of another version.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise JobError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(content) < STATUS_DTYPE.itemsize or not content.startswith(MAGIC):
+        raise JobError(f"{path}: not a complete status file of transit's")
+    values = dict(
+        zip(STATUS_DTYPE.names or (), np.frombuffer(content, STATUS_DTYPE, 1)[0].item())
+    )
+    del values["magic"], values["file_bytes"]
+    if (version := values.pop("version")) != VERSION:
+        raise JobError(
+            f"{path}: status file of version {version}; this transit reads version "
+            f"{VERSION}: the installed libtransit.so is not its own"
+        )
+    values["message"] = values["message"].decode(errors="replace")
+    try:
+        values["state"] = ShimState(values["state"])
+        values["backend"] = BackendKind(values["backend"])
+    except ValueError as error:
+        raise JobError(f"{path}: damaged status file: {error}") from error
+    return ProcessStatus(**values)
+
+
+def read_run(run_dir: Path) -> list[ProcessStatus]:
+    """Read the status of every process of a run that used CUDA, by rank and pid.
+
+    An unreadable file is warned about and left out.
+    """
+    processes = []
+    for path in run_dir.glob("status-*.bin"):
+        try:
+            processes.append(read_status(path))
+        except JobError as error:
+            log.warning("%s", error)
+    return sorted(processes, key=lambda process: (process.rank, process.pid))
+
+
+def report(processes: Sequence[ProcessStatus], **extra: Any) -> dict[str, Any]:
+    """Return the versioned JSON object for the processes of a run."""
+    return {
+        "format": "transit-status",
+        "version": REPORT_VERSION,
+        **extra,
+        "processes": [process.to_json() for process in processes],
+    }
