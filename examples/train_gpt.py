@@ -128,7 +128,7 @@ class GPT(nn.Module):
             else:
                 x = block(x)
         logits = self.head(self.norm(x)).float()
-        return F.cross_entropy(logits.view(-1, VOCABULARY), targets.view(-1))
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
 def create_model(preset: Preset, device: torch.device) -> GPT:
