@@ -1,0 +1,140 @@
+"""Writes a trace folder: complete or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from transit.errors import TraceError
+from transit.traces import manifest as manifests
+from transit.traces.manifest import Manifest
+from transit.traces.schema import DELTA_ENCODED, SORTED_BY, TABLES, file_metadata
+
+ROW_GROUP_ROWS = 131_072
+
+
+class TraceWriter:
+    """Collects tables in a hidden folder beside the target, which `finish` renames.
+
+    Use as a context manager: leaving it without `finish` leaves nothing behind.
+
+    Parameters
+    ----------
+    path
+        The trace folder to make.
+    overwrite
+        Replace a trace that is there; it is kept until the new one is complete.
+    """
+
+    def __init__(self, path: Path, *, overwrite: bool = False) -> None:
+        self._path = path
+        self._overwrite = overwrite
+        refuse_existing(path, overwrite=overwrite)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._partial = Path(
+                tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent)
+            )
+        except OSError as error:
+            raise TraceError(f"Cannot write {path}: {error.strerror}.") from error
+
+    def __enter__(self) -> Self:
+        """Return the writer itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Remove what was not finished."""
+        shutil.rmtree(self._partial, ignore_errors=True)
+
+    def write(self, rank: int, table: str, rows: pa.Table) -> None:
+        """Write one table of one rank; `rows` has the table's columns in any order."""
+        schema = TABLES[table]
+        rows = rows.select(schema.names).cast(schema)
+        folder = self._partial / f"rank={rank}"
+        try:
+            folder.mkdir(exist_ok=True)
+            _write_parquet(folder / f"{table}.parquet", rank, table, rows)
+        except OSError as error:
+            raise TraceError(f"Cannot write {self._path}: {error}.") from error
+
+    def finish(self, manifest: Manifest) -> None:
+        """Add the manifest and put the trace in its place."""
+        try:
+            manifests.dump(manifest, self._partial)
+            # mkdtemp makes folders for their owner only.
+            self._partial.chmod(0o777 & ~_umask())
+            self._publish()
+        except OSError as error:
+            raise TraceError(f"Cannot write {self._path}: {error}.") from error
+
+    def _publish(self) -> None:
+        refuse_existing(self._path, overwrite=self._overwrite)
+        if not self._path.exists():
+            self._partial.rename(self._path)
+            return
+        old = self._partial.with_name(self._partial.name + ".old")
+        self._path.rename(old)
+        try:
+            self._partial.rename(self._path)
+        except OSError:
+            old.rename(self._path)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def refuse_existing(path: Path, *, overwrite: bool) -> None:
+    """Raise if writing a trace to `path` would lose something.
+
+    With `overwrite`, only a trace or an empty folder may be replaced.
+    """
+    if not path.exists() and not path.is_symlink():
+        return
+    if not overwrite:
+        raise TraceError(f"{path} exists. Choose another name, or use --force.")
+    replaceable = path.is_dir() and not path.is_symlink()
+    if replaceable and any(path.iterdir()):
+        replaceable = (path / manifests.FILE_NAME).is_file()
+    if not replaceable:
+        raise TraceError(
+            f"{path} exists and is not a trace: it is not replaced, also by force."
+        )
+
+
+def _write_parquet(path: Path, rank: int, table: str, rows: pa.Table) -> None:
+    names = rows.schema.names
+    encoding: dict[str, Any] = {
+        "compression": "zstd",
+        "use_dictionary": [name for name in names if name not in DELTA_ENCODED],
+        "column_encoding": {
+            name: "DELTA_BINARY_PACKED" for name in names if name in DELTA_ENCODED
+        },
+        "sorting_columns": [
+            pq.SortingColumn(names.index(name)) for name in SORTED_BY[table]
+        ],
+    }
+    pq.write_table(
+        rows.replace_schema_metadata(file_metadata(table, rank)),
+        path,
+        row_group_size=ROW_GROUP_ROWS,
+        write_page_index=True,
+        write_page_checksum=True,
+        **encoding,
+    )
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
