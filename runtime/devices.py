@@ -51,13 +51,15 @@ def _query() -> list[Device]:
     check(driver.cuInit(0))
     version = check(driver.cuDriverGetVersion())
     count = check(driver.cuDeviceGetCount())
-    assert isinstance(version, int) and isinstance(count, int)
+    assert isinstance(version, int)
+    assert isinstance(count, int)
     devices = []
     for ordinal in range(count):
         device = check(driver.cuDeviceGet(ordinal))
         name = check(driver.cuDeviceGetName(128, device))
         memory_bytes = check(driver.cuDeviceTotalMem(device))
-        assert isinstance(name, bytes) and isinstance(memory_bytes, int)
+        assert isinstance(name, bytes)
+        assert isinstance(memory_bytes, int)
         devices.append(
             Device(
                 name=name.rstrip(b"\0").decode(),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from transit.compiler.plan import Plan, RankPlan
+    from transit.compiler.plan import Plan, Rank
 
 MAGIC = b"TRNSPLAN"
 VERSION = 1
@@ -47,7 +47,7 @@ RANGE_DTYPE = np.dtype(
 )
 
 
-def lower(rank_plan: RankPlan, *, gpu_memory_bytes: int) -> bytes:
+def lower(rank_plan: Rank, *, gpu_memory_bytes: int) -> bytes:
     """Return the flat plan of one rank.
 
     Parameters
@@ -80,9 +80,7 @@ def lower(rank_plan: RankPlan, *, gpu_memory_bytes: int) -> bytes:
     header["num_allocations"] = len(allocations)
     header["num_ranges"] = len(ranges)
     header["gpu_memory_bytes"] = gpu_memory_bytes
-    header["file_bytes"] = (
-        HEADER_DTYPE.itemsize + allocations.nbytes + ranges.nbytes
-    )
+    header["file_bytes"] = HEADER_DTYPE.itemsize + allocations.nbytes + ranges.nbytes
     return header.tobytes() + allocations.tobytes() + ranges.tobytes()
 
 

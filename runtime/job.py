@@ -59,7 +59,9 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _start(
-    command: Sequence[str], environment: Mapping[str, str], mask: set[signal.Signals]
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    mask: set[int | signal.Signals],
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
@@ -79,9 +81,7 @@ def _start(
 
 
 def _is_for_the_job(received: signal.struct_siginfo) -> bool:
-    return (
-        received.si_signo in FORWARDED_SIGNALS and received.si_code != SENT_BY_KERNEL
-    )
+    return received.si_signo in FORWARDED_SIGNALS and received.si_code != SENT_BY_KERNEL
 
 
 def describe_exit(code: int) -> str:

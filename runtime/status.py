@@ -124,9 +124,8 @@ def read_status(path: Path) -> ProcessStatus:
         raise JobError(f"{path}: cannot be read: {error.strerror}") from error
     if len(content) < STATUS_DTYPE.itemsize or not content.startswith(MAGIC):
         raise JobError(f"{path}: not a complete status file of transit's")
-    values = dict(
-        zip(STATUS_DTYPE.names or (), np.frombuffer(content, STATUS_DTYPE, 1)[0].item())
-    )
+    record = np.frombuffer(content, STATUS_DTYPE, 1)[0]
+    values = dict(zip(STATUS_DTYPE.names or (), record.item(), strict=True))
     del values["magic"], values["file_bytes"]
     if (version := values.pop("version")) != VERSION:
         raise JobError(

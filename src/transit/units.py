@@ -46,7 +46,9 @@ def parse_size(text: str) -> MemorySize:
         The text is none of these, or is no sane amount.
     """
     match = _SIZE.fullmatch(text.strip())
-    unit = match and ("%" if match["unit"] == "%" else _SPELLING.get(match["unit"].lower() or "b"))
+    unit = match and (
+        "%" if match["unit"] == "%" else _SPELLING.get(match["unit"].lower() or "b")
+    )
     if not match or not unit:
         raise BudgetError(f"{text!r} is not a size; write 40GiB, 512MiB or 80%")
     size = MemorySize(float(match["number"]), unit)

@@ -1,0 +1,121 @@
+"""Plain values about a trace or a plan, for ``transit show``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transit.compiler.plan import Plan
+from transit.traces.manifest import RankInfo
+from transit.traces.reader import Trace
+
+VERSION = 1
+
+
+def describe_trace(trace: Trace) -> dict[str, Any]:
+    """Return ranks, kernels by time, and allocations with their accesses."""
+    return {
+        "format": "transit-trace-description",
+        "version": VERSION,
+        "command": trace.manifest.command,
+        "ended": trace.manifest.ended,
+        "ranks": [_rank(trace.manifest.rank(rank)) for rank in trace.ranks],
+        "kernels": _kernels(trace),
+        "allocations": [a for rank in trace.ranks for a in _allocations(trace, rank)],
+    }
+
+
+def _rank(info: RankInfo) -> dict[str, Any]:
+    return {
+        "rank": info.rank,
+        "gpu": ", ".join(device.name for device in info.devices),
+        "launches": info.counts["launches"],
+        "kernel_launches": info.kernel_launches,
+        "with_access": info.kernel_launches_with_access,
+        "accesses": info.counts["accesses"],
+        "allocations": info.counts["allocations"],
+        "iterations": info.counts["iterations"],
+        "lost_records": sum(info.losses.model_dump().values()),
+    }
+
+
+def _kernels(trace: Trace) -> list[dict[str, Any]]:
+    columns = ["kind", "name", "start_ns", "end_ns"]
+    launches = pa.concat_tables(
+        [trace.table(rank, "launches", columns) for rank in trace.ranks]
+    )
+    launches = launches.unify_dictionaries()
+    durations = pc.subtract(launches["end_ns"], launches["start_ns"])
+    by_name = (
+        launches.append_column("duration_ns", durations)
+        .group_by(["kind", "name"])
+        .aggregate([("duration_ns", "sum"), ("name", "count")])
+        .sort_by([("duration_ns_sum", "descending"), ("name", "ascending")])
+    )
+    total_ns = pc.sum(durations).as_py() or 1
+    return [
+        {
+            "kind": row["kind"],
+            "launches": row["name_count"],
+            "total_ns": row["duration_ns_sum"],
+            "share": (row["duration_ns_sum"] or 0) / total_ns,
+            "name": row["name"],
+        }
+        for row in by_name.to_pylist()
+    ]
+
+
+def _allocations(trace: Trace, rank: int) -> list[dict[str, Any]]:
+    accesses = trace.table(rank, "accesses", ["allocation_id"])
+    counted = accesses.group_by("allocation_id").aggregate([("allocation_id", "count")])
+    counts = dict(
+        zip(
+            counted["allocation_id"].to_pylist(),
+            counted["allocation_id_count"].to_pylist(),
+            strict=True,
+        )
+    )
+    columns = ["allocation_id", "ordinal", "device", "bytes", "api", "caller"]
+    allocations = trace.table(rank, "allocations", columns)
+    return [
+        {
+            "rank": rank,
+            "device": row["device"],
+            "ordinal": row["ordinal"],
+            "bytes": row["bytes"],
+            "accesses": counts.get(row["allocation_id"], 0),
+            "api": row["api"],
+            "caller": row["caller"],
+        }
+        for row in allocations.to_pylist()
+    ]
+
+
+def describe_plan(plan: Plan) -> dict[str, Any]:
+    """Return a plan's totals and each placement with its reason."""
+    placements = [
+        {
+            "rank": rank.rank,
+            "device": allocation.device,
+            "ordinal": allocation.ordinal,
+            "offset_bytes": placement.offset,
+            "bytes": placement.bytes,
+            "placement": placement.placement,
+            "why": placement.why,
+        }
+        for rank in plan.ranks
+        for allocation in rank.allocations
+        for placement in allocation.placements
+    ]
+    return {
+        "format": "transit-plan-description",
+        "version": VERSION,
+        "policy": plan.policy,
+        "gpu_memory_bytes": plan.gpu_memory_bytes,
+        "gpu": plan.trace.gpu_name,
+        "command": list(plan.trace.command),
+        "summary": plan.summary.model_dump(),
+        "placements": placements,
+    }

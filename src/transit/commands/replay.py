@@ -1,0 +1,128 @@
+"""``transit replay``."""
+
+from __future__ import annotations
+
+import json
+import logging
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from transit.commands.options import (
+    DryRun,
+    Force,
+    JobCommand,
+    SimulatedGpu,
+    print_dry_run,
+    required_command,
+)
+from transit.units import format_bytes
+
+if TYPE_CHECKING:
+    from transit.runtime.replay import Replay
+
+log = logging.getLogger(__name__)
+
+
+class Backend(StrEnum):
+    """What enacts placements."""
+
+    VMM = "vmm"
+    UVM = "uvm"
+
+
+def replay(
+    plan: Annotated[
+        Path,
+        typer.Option("--plan", "-p", envvar="TRANSIT_PLAN", help="The plan to enact."),
+    ],
+    command: JobCommand = None,
+    backend: Annotated[
+        Backend,
+        typer.Option(
+            envvar="TRANSIT_BACKEND",
+            help="vmm: mapped chunks, exact; uvm: managed memory and advice.",
+        ),
+    ] = Backend.VMM,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            envvar="TRANSIT_STRICT",
+            help="Fail when the plan cannot be enacted; without it the job goes on.",
+        ),
+    ] = False,
+    any_gpu: Annotated[
+        bool,
+        typer.Option("--any-gpu", help="Accept a plan compiled for another GPU."),
+    ] = False,
+    status: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="TRANSIT_STATUS", help="Write what was done to this JSON file."
+        ),
+    ] = None,
+    simulated_gpu: SimulatedGpu = False,
+    dry_run: DryRun = False,
+    force: Force = False,
+) -> None:
+    """Run a job with its memory placed as planned.
+
+    The job runs unmodified; its exit code is returned.
+
+    Example: transit replay --plan plan.json -- torchrun --nproc-per-node 8 train.py
+    """
+    from transit.compiler.plan import load
+    from transit.files import refuse_existing, write_text
+    from transit.runtime.replay import replay as run_replay
+    from transit.runtime.replay import replay_variables
+
+    job_command = required_command(command)
+    loaded = load(plan)
+    if dry_run:
+        variables = replay_variables(
+            Path("/tmp/transit-replay-XXXXXXXX"),
+            backend=backend.value,
+            strict=strict,
+            simulated_gpu=simulated_gpu,
+        )
+        print_dry_run(variables, job_command)
+        return
+    if status:
+        refuse_existing(status, overwrite=force)
+    result = run_replay(
+        loaded,
+        job_command,
+        backend=backend.value,
+        strict=strict,
+        simulated_gpu=simulated_gpu,
+        any_gpu=any_gpu,
+    )
+    if status:
+        write_text(status, json.dumps(result.to_json(), indent=1) + "\n")
+    problems = _tell(result)
+    failed = strict and problems and result.exit_code == 0
+    raise typer.Exit(1 if failed else result.exit_code)
+
+
+def _tell(result: Replay) -> list[str]:
+    """Say what the shim did, and what it did not."""
+    for process in result.processes:
+        log.info(
+            "rank %d (pid %d): most at once: %s resident, %s zero-copy, %s left to the "
+            "driver; %d allocations as planned, %d not; %d launches, copies and sets",
+            process.rank,
+            process.pid,
+            format_bytes(process.resident_peak_bytes),
+            format_bytes(process.zero_copy_peak_bytes),
+            format_bytes(process.passed_peak_bytes),
+            process.allocations_matched,
+            process.allocations_unmatched,
+            process.launches_seen,
+        )
+    problems = result.problems()
+    for problem in problems:
+        log.warning("%s", problem)
+    return problems
