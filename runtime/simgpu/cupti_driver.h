@@ -1,0 +1,24 @@
+// The simulated driver as the simulated CUPTI sees it: found in the process, never
+// linked.
+#pragma once
+
+#include <cuda.h>
+
+namespace simgpu::cupti {
+
+struct DriverApi {
+  decltype(&cuCtxGetCurrent) ctx_get_current;
+  decltype(&cuCtxPushCurrent) ctx_push_current;
+  decltype(&cuCtxPopCurrent) ctx_pop_current;
+  decltype(&cuCtxGetDevice) ctx_get_device;
+  decltype(&cuCtxGetId) ctx_get_id;
+  decltype(&cuFuncGetName) func_get_name;
+  decltype(&cuStreamGetId) stream_get_id;
+};
+
+// Loads libcuda.so.1 if nobody has, and starts to observe it, once per process. Null in
+// a process whose libcuda.so.1 is missing or not the simulated one, and in a fork
+// child.
+const DriverApi* connect();
+
+}  // namespace simgpu::cupti
