@@ -115,7 +115,7 @@ def main() -> NoReturn:
     """Run the command line and exit."""
     _set_up_logging()
     try:
-        app()
+        app(prog_name="transit")
     except TransitError as error:
         log.error("%s", error)
         sys.exit(error.exit_code)
