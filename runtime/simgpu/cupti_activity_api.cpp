@@ -28,6 +28,11 @@ bool valid_kind(CUpti_ActivityKind kind) {
   return kind > CUPTI_ACTIVITY_KIND_INVALID && kind < CUPTI_ACTIVITY_KIND_COUNT;
 }
 
+bool any_counter_enabled() {
+  return std::any_of(uvm_counters.begin(), uvm_counters.end(),
+                     [](const auto& counter) { return counter.load(); });
+}
+
 void record_uvm_start(uint64_t start_ns) {
   if (!records().enabled(CUPTI_ACTIVITY_KIND_OVERHEAD)) return;
   CUpti_ActivityOverhead3 record{};
@@ -44,6 +49,7 @@ template <typename Query>
 CUptiResult with_context(CUcontext context, Query query) {
   const DriverApi* driver = connect();
   if (!driver) return CUPTI_ERROR_NOT_INITIALIZED;
+  const OwnCalls own_calls;
   if (!context) driver->ctx_get_current(&context);
   if (!context || driver->ctx_push_current(context) != CUDA_SUCCESS)
     return CUPTI_ERROR_INVALID_CONTEXT;
@@ -72,19 +78,20 @@ CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc requ
 
 // Kinds that the simulation has no records of are accepted: a client gets none.
 CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
-  if (!valid_kind(kind)) return CUPTI_ERROR_INVALID_KIND;
+  if (!valid_kind(kind)) return CUPTI_ERROR_NOT_COMPATIBLE;
   if (!connect()) return CUPTI_ERROR_NOT_INITIALIZED;
   if (holder()) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   const bool is_uvm = kind == CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER;
   const uint64_t start_ns = now_ns();
-  if (is_uvm && !context_seen()) return CUPTI_ERROR_NOT_READY;
+  if (is_uvm && !(context_seen() && any_counter_enabled()))
+    return CUPTI_ERROR_NOT_READY;
   records().enable(kind, true);
   if (is_uvm) record_uvm_start(start_ns);
   return CUPTI_SUCCESS;
 }
 
 CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
-  if (!valid_kind(kind)) return CUPTI_ERROR_INVALID_KIND;
+  if (!valid_kind(kind)) return CUPTI_ERROR_NOT_COMPATIBLE;
   records().enable(kind, false);
   return CUPTI_SUCCESS;
 }
@@ -93,7 +100,8 @@ CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
 // give.
 CUptiResult cuptiActivityFlushAll(uint32_t) {
   if (!connect()) return CUPTI_ERROR_NOT_INITIALIZED;
-  return records().flush() ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_OPERATION;
+  records().flush();
+  return CUPTI_SUCCESS;
 }
 
 // Full buffers are given back at once: there is nothing for a period to do.
@@ -136,31 +144,54 @@ CUptiResult cuptiActivityConfigureUnifiedMemoryCounter(
 
 // Attributes size the pools of a real GPU: remembered, without effect.
 namespace {
-std::array<std::atomic<size_t>,
-           CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_SIZE_DEVICE_GRAPHS + 1>
-    attributes{};
+
+struct Attribute {
+  size_t bytes;  // 0: not supported
+  std::atomic<size_t> value;
+};
+
+Attribute attributes[] = {
+    {8, {3'200'000}},  // DEVICE_BUFFER_SIZE
+    {8, {8 << 20}},    // DEVICE_BUFFER_SIZE_CDP
+    {8, {250}},        // DEVICE_BUFFER_POOL_LIMIT
+    {0, {0}},          // PROFILING_SEMAPHORE_POOL_SIZE
+    {0, {0}},          // PROFILING_SEMAPHORE_POOL_LIMIT
+    {1, {0}},          // ZEROED_OUT_ACTIVITY_BUFFER
+    {8, {3}},          // DEVICE_BUFFER_PRE_ALLOCATE_VALUE
+    {0, {0}},          // PROFILING_SEMAPHORE_PRE_ALLOCATE_VALUE
+    {1, {0}},          // MEM_ALLOCATION_TYPE_HOST_PINNED
+    {1, {1}},          // PER_THREAD_ACTIVITY_BUFFER
+    {8, {16 << 20}},   // DEVICE_BUFFER_SIZE_DEVICE_GRAPHS
+};
+
+CUptiResult check_attribute(CUpti_ActivityAttribute attribute,
+                            const size_t* value_bytes, const void* value) {
+  if (!value_bytes || !value || attribute >= std::size(attributes))
+    return CUPTI_ERROR_INVALID_PARAMETER;
+  if (attributes[attribute].bytes == 0) return CUPTI_ERROR_NOT_SUPPORTED;
+  return *value_bytes < attributes[attribute].bytes
+             ? CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT
+             : CUPTI_SUCCESS;
 }
 
-// Some attributes are one byte, others a size_t: the client says how many it holds.
+}  // namespace
+
 CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute attribute,
                                       size_t* value_bytes, void* value) {
-  if (!value_bytes || !value || attribute >= attributes.size())
-    return CUPTI_ERROR_INVALID_PARAMETER;
+  const CUptiResult result = check_attribute(attribute, value_bytes, value);
+  if (result != CUPTI_SUCCESS) return result;
   size_t number = 0;
-  if (*value_bytes == 0 || *value_bytes > sizeof number)
-    return CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT;
-  memcpy(&number, value, *value_bytes);
-  attributes[attribute] = number;
+  memcpy(&number, value, attributes[attribute].bytes);
+  attributes[attribute].value = number;
   return CUPTI_SUCCESS;
 }
 
 CUptiResult cuptiActivityGetAttribute(CUpti_ActivityAttribute attribute,
                                       size_t* value_bytes, void* value) {
-  if (!value_bytes || !value || attribute >= attributes.size())
-    return CUPTI_ERROR_INVALID_PARAMETER;
-  const size_t number = attributes[attribute];
-  if (*value_bytes == 0) return CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT;
-  *value_bytes = std::min(*value_bytes, sizeof number);
+  const CUptiResult result = check_attribute(attribute, value_bytes, value);
+  if (result != CUPTI_SUCCESS) return result;
+  const size_t number = attributes[attribute].value;
+  *value_bytes = attributes[attribute].bytes;
   memcpy(value, &number, *value_bytes);
   return CUPTI_SUCCESS;
 }

@@ -26,14 +26,12 @@ constexpr std::array<uint32_t, CUPTI_CB_DOMAIN_SIZE> kNumCallbacks = {
     CUPTI_RUNTIME_TRACE_CBID_SIZE,
     CUPTI_CBID_RESOURCE_SIZE,
     CUPTI_CBID_SYNCHRONIZE_SIZE,
-    256,  // NVTX: accepted, never called
+    CUPTI_CBID_NVTX_SIZE,
     CUPTI_CBID_STATE_SIZE,
 };
 constexpr uint32_t kMaxCallbacks = CUPTI_DRIVER_TRACE_CBID_SIZE;
 
 std::atomic<bool> enabled[CUPTI_CB_DOMAIN_SIZE][kMaxCallbacks];
-
-thread_local bool in_callback = false;
 
 bool valid_domain(CUpti_CallbackDomain domain) {
   return domain > CUPTI_CB_DOMAIN_INVALID && domain < CUPTI_CB_DOMAIN_SIZE;
@@ -59,7 +57,8 @@ CUptiResult subscribe(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc callbac
   if (holder()) return refuse(holder(), params);
   const char* name = params ? params->subscriberName : nullptr;
   auto* mine = new CUpti_Subscriber_st{callback, userdata, {}};
-  snprintf(mine->name, sizeof mine->name, "CUPTI for %s", name ? name : "unnamed tool");
+  snprintf(mine->name, sizeof mine->name, "CUPTI for %s",
+           name ? name : "<not provided>");
   CUpti_SubscriberHandle other = nullptr;
   if (!subscriber.compare_exchange_strong(other, mine)) {
     delete mine;
@@ -81,16 +80,14 @@ const char* holder() {
 }
 
 bool callback_enabled(CUpti_CallbackDomain domain, CUpti_CallbackId cbid) {
-  return cbid < kNumCallbacks[domain] && enabled[domain][cbid] && !in_callback;
+  return cbid < kNumCallbacks[domain] && enabled[domain][cbid];
 }
 
 void deliver_callback(CUpti_CallbackDomain domain, CUpti_CallbackId cbid,
                       const void* data) {
   const CUpti_SubscriberHandle current = subscriber.load();
   if (!current || !callback_enabled(domain, cbid)) return;
-  in_callback = true;
   current->callback(current->userdata, domain, cbid, data);
-  in_callback = false;
 }
 
 void unsubscribe_all() {
@@ -114,16 +111,16 @@ CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle* handle,
   return subscribe(handle, callback, userdata, params);
 }
 
+// CUPTI forgives a second call with the same handle.
 CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle handle) {
-  if (!is_current(handle)) return CUPTI_ERROR_INVALID_PARAMETER;
-  unsubscribe_all();
+  if (!handle) return CUPTI_ERROR_INVALID_PARAMETER;
+  if (is_current(handle)) unsubscribe_all();
   return CUPTI_SUCCESS;
 }
 
 CUptiResult cuptiEnableCallback(uint32_t enable, CUpti_SubscriberHandle handle,
                                 CUpti_CallbackDomain domain, CUpti_CallbackId cbid) {
-  if (!is_current(handle) || !valid_domain(domain) || cbid == 0 ||
-      cbid >= kNumCallbacks[domain])
+  if (!is_current(handle) || !valid_domain(domain) || cbid >= kNumCallbacks[domain])
     return CUPTI_ERROR_INVALID_PARAMETER;
   enabled[domain][cbid] = enable != 0;
   return CUPTI_SUCCESS;

@@ -36,6 +36,8 @@ struct Connection {
 
 }  // namespace
 
+thread_local int OwnCalls::depth_ = 0;
+
 const DriverApi* connect() {
   static const Connection connection;
   return connection.ok && connection.pid == getpid() ? &connection.api : nullptr;

@@ -21,4 +21,19 @@ struct DriverApi {
 // child.
 const DriverApi* connect();
 
+// While one lives, what this thread calls of the driver is CUPTI's own business: the
+// client sees none of it.
+class OwnCalls {
+ public:
+  OwnCalls() { ++depth_; }
+  ~OwnCalls() { --depth_; }
+  OwnCalls(const OwnCalls&) = delete;
+  OwnCalls& operator=(const OwnCalls&) = delete;
+
+  static bool in_progress() { return depth_ > 0; }
+
+ private:
+  static thread_local int depth_;
+};
+
 }  // namespace simgpu::cupti

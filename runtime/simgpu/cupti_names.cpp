@@ -29,6 +29,7 @@ CUptiResult cuptiGetResultString(CUptiResult result, const char** text) {
     RESULT(CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
     RESULT(CUPTI_ERROR_UNKNOWN);
     default:
+      *text = "<unknown>";
       return CUPTI_ERROR_INVALID_PARAMETER;
   }
 }
@@ -43,6 +44,7 @@ CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t cbid,
   if (!text || domain != CUPTI_CB_DOMAIN_DRIVER_API)
     return CUPTI_ERROR_INVALID_PARAMETER;
   switch (cbid) {
+    CALL(INVALID)
 #include "cupti_driver_calls.inc"
     default:
       return CUPTI_ERROR_INVALID_PARAMETER;

@@ -61,32 +61,55 @@ const char* symbol_name(const DriverApi& driver, const ApiCall& call) {
   return name;
 }
 
-void api_callback(const ApiCall& call, CUpti_ApiCallbackSite site) {
-  // What the enter callback leaves here, the exit callback of the same call finds:
-  // calls made from a callback make none, so that one word per thread is enough.
-  thread_local uint64_t correlation_data = 0;
-  if (!callback_enabled(CUPTI_CB_DOMAIN_DRIVER_API, call.cbid)) return;
-  const DriverApi* driver = connect();
-  if (!driver) return;
-  CUpti_CallbackData data{};
+// Words that the enter callback of a call leaves to its exit callback; calls nest when
+// a callback calls the driver.
+class CorrelationStack {
+ public:
+  uint64_t* push() { return &(words_[depth_++ % kMaxDepth] = 0); }
+  uint64_t* pop() { return depth_ > 0 ? &words_[--depth_ % kMaxDepth] : &words_[0]; }
+
+ private:
+  static constexpr size_t kMaxDepth = 16;
+  uint64_t words_[kMaxDepth] = {};
+  size_t depth_ = 0;
+};
+
+thread_local CorrelationStack correlations;
+
+CUpti_CallbackData describe(const DriverApi& driver, const ApiCall& call) {
+  const OwnCalls own_calls;
   unsigned long long context_id = 0;
-  if (call.context) driver->ctx_get_id(call.context, &context_id);
-  data.callbackSite = site;
+  if (call.context) driver.ctx_get_id(call.context, &context_id);
+  CUpti_CallbackData data{};
   data.functionName = call.name;
   data.functionParams = call.params;
   data.functionReturnValue = call.result;
-  data.symbolName = symbol_name(*driver, call);
+  data.symbolName = symbol_name(driver, call);
   data.context = call.context;
   data.contextUid = static_cast<uint32_t>(context_id);
-  data.correlationData = &correlation_data;
   data.correlationId = call.correlation_id;
-  if (site == CUPTI_API_ENTER) correlation_data = 0;
+  return data;
+}
+
+void api_callback(const ApiCall& call, CUpti_ApiCallbackSite site, uint64_t* word) {
+  if (!callback_enabled(CUPTI_CB_DOMAIN_DRIVER_API, call.cbid)) return;
+  const DriverApi* driver = connect();
+  if (!driver) return;
+  CUpti_CallbackData data = describe(*driver, call);
+  data.callbackSite = site;
+  data.correlationData = word;
   deliver_callback(CUPTI_CB_DOMAIN_DRIVER_API, call.cbid, &data);
 }
 
-void on_api_enter(const ApiCall& call) { api_callback(call, CUPTI_API_ENTER); }
+void on_api_enter(const ApiCall& call) {
+  if (OwnCalls::in_progress()) return;
+  api_callback(call, CUPTI_API_ENTER, correlations.push());
+}
 
-void on_api_exit(const ApiCall& call) { api_callback(call, CUPTI_API_EXIT); }
+void on_api_exit(const ApiCall& call) {
+  if (OwnCalls::in_progress()) return;
+  api_callback(call, CUPTI_API_EXIT, correlations.pop());
+}
 
 // ---- records
 // ---------------------------------------------------------------------------
@@ -230,6 +253,7 @@ const Observer* observer() {
 bool context_seen() {
   if (seen_context) return true;
   const DriverApi* driver = connect();
+  const OwnCalls own_calls;
   CUcontext context = nullptr;
   return driver && driver->ctx_get_current(&context) == CUDA_SUCCESS && context;
 }

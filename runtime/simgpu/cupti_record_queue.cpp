@@ -102,9 +102,8 @@ bool RecordQueue::deliver_next(std::unique_lock<std::mutex>& lock) {
   return true;
 }
 
-bool RecordQueue::flush() {
-  if (!complete_) return false;
-  if (in_delivery) return true;
+void RecordQueue::flush() {
+  if (!complete_ || in_delivery) return;
   {
     const std::lock_guard lock(current_mutex_);
     if (current_.num_records > 0) retire_current();
@@ -113,7 +112,6 @@ bool RecordQueue::flush() {
   while (deliver_next(lock)) {
   }
   changed_.wait(lock, [this] { return num_delivering_ == 0; });
-  return true;
 }
 
 void RecordQueue::work() {

@@ -31,9 +31,8 @@ class RecordQueue {
     append(reinterpret_cast<const uint8_t*>(&record), sizeof record);
   }
 
-  // Gives back every buffer that holds a record, on this thread. False: nobody
-  // registered.
-  bool flush();
+  // Gives back every buffer that holds a record, on this thread.
+  void flush();
 
   size_t take_num_dropped() { return num_dropped_.exchange(0); }
 
