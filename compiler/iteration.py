@@ -1,0 +1,221 @@
+"""The steady iteration: what one period of the training loop launches and touches."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from transit.compiler import periods
+from transit.compiler.arrays import (
+    Bools,
+    Floats,
+    Hashes,
+    Ints,
+    SegmentHasher,
+    column,
+    is_one_of,
+)
+from transit.compiler.periods import Repeats
+from transit.errors import TraceError
+from transit.traces.reader import Trace
+
+MIN_MARKED_TO_DROP_FIRST = 3
+
+
+@dataclass(frozen=True)
+class Accesses:
+    """What the launches of the iteration touch; one entry per launch and range.
+
+    `position` is the launch's place in the iteration; `stop` is exclusive and an upper
+    bound unless `exact`; `frequency` is the share of iterations that had the access.
+    """
+
+    position: Ints
+    allocation_id: Ints
+    start: Ints
+    stop: Ints
+    reads: Bools
+    writes: Bools
+    exact: Bools
+    frequency: Floats
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.position)
+
+
+@dataclass(frozen=True)
+class SteadyIteration:
+    """One iteration that stands for all steady ones.
+
+    Durations are medians over the iterations, and NaN where none was recorded.
+    """
+
+    signatures: Hashes
+    duration_ns: Floats
+    is_kernel: Bools
+    accesses: Accesses
+    found_by: str
+    confidence: float
+
+    @property
+    def num_launches(self) -> int:
+        """Launches in the iteration."""
+        return len(self.signatures)
+
+    @property
+    def busy_ns(self) -> Floats:
+        """GPU time from the iteration's start to each launch, and to its end."""
+        ends: Floats = np.cumsum(np.nan_to_num(self.duration_ns))
+        return np.concatenate([np.zeros(1), ends])
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the signature sequence: equal for the same iteration."""
+        data = self.signatures.astype("<u8").tobytes()
+        return hashlib.sha256(data).hexdigest()
+
+
+def find(trace: Trace, rank: int) -> SteadyIteration:
+    """Find the steady iteration of one rank.
+
+    Raises
+    ------
+    TraceError
+        If the recording has no iteration that repeats closely enough.
+    """
+    launches = trace.table(
+        rank,
+        "launches",
+        ["launch_id", "kind", "signature", "start_ns", "end_ns"],
+    )
+    ids = column(launches, "launch_id")
+    where = f"{trace.path}, rank {rank}"
+    if not len(ids):
+        raise TraceError(
+            f"{where}: no launches were recorded; record more iterations, or check "
+            "with `transit doctor` that recording works here"
+        )
+    if (np.diff(ids) <= 0).any():
+        raise TraceError(f"{where}: damaged: launch ids do not ascend")
+    signatures = column(launches, "signature")
+    repeats, found_by = _find_repeats(trace, rank, ids, signatures, where)
+    one = slice(int(repeats.starts[0]), int(repeats.starts[0]) + repeats.launches)
+    return SteadyIteration(
+        signatures=signatures[one],
+        duration_ns=_median_durations(launches, repeats),
+        is_kernel=is_one_of(launches, "kind", "kernel", "graph")[one],
+        accesses=_align_accesses(trace, rank, ids, repeats, where),
+        found_by=found_by,
+        confidence=repeats.confidence,
+    )
+
+
+def _find_repeats(
+    trace: Trace, rank: int, ids: Ints, signatures: Hashes, where: str
+) -> tuple[Repeats, str]:
+    marks = trace.table(rank, "iterations")
+    marked = _repeats_between_marks(marks, ids, signatures, where)
+    if marked and marked.confidence >= periods.MIN_CONFIDENCE:
+        return marked, str(marks.column("found_by")[0].as_py())
+    found = periods.find_repeats(signatures)
+    if found and found.confidence >= periods.MIN_CONFIDENCE:
+        return found, "period of the launch sequence"
+    seen = max((r.confidence for r in (marked, found) if r), default=0.0)
+    raise TraceError(
+        f"{where}: no steady iteration among {len(ids)} launches: at best "
+        f"{seen:.0%} of the iterations are alike, not {periods.MIN_CONFIDENCE:.0%}. "
+        "Record more iterations, skip the warm-up, and record plain training: "
+        "evaluation or changing shapes make iterations differ"
+    )
+
+
+def _repeats_between_marks(
+    marks: pa.Table, ids: Ints, signatures: Hashes, where: str
+) -> Repeats | None:
+    if not marks.num_rows:
+        return None
+    first, last = column(marks, "first_launch_id"), column(marks, "last_launch_id")
+    if (last < first).any() or (first[1:] <= last[:-1]).any():
+        raise TraceError(
+            f"{where}: damaged: iterations overlap or end before they start"
+        )
+    starts = np.searchsorted(ids, first)
+    stops = np.searchsorted(ids, last, side="right")
+    if (starts >= stops).any() or first[0] < ids[0] or last[-1] > ids[-1]:
+        raise TraceError(
+            f"{where}: damaged: iterations name launches that are not there"
+        )
+    if len(starts) >= MIN_MARKED_TO_DROP_FIRST:
+        starts, stops = starts[1:], stops[1:]
+    return periods.most_common(starts, stops, SegmentHasher(signatures))
+
+
+def _median_durations(launches: pa.Table, repeats: Repeats) -> Floats:
+    rows = repeats.starts[:, None] + np.arange(repeats.launches)
+    start = column(launches, "start_ns", null=0)[rows]
+    duration = column(launches, "end_ns", null=0)[rows] - start
+    ordered = np.sort(np.where((start > 0) & (duration >= 0), duration, np.nan), axis=0)
+    known = np.count_nonzero(~np.isnan(ordered), axis=0)  # NaN is sorted last
+    middle = np.maximum(known - 1, 0) // 2
+    return np.asarray(ordered[middle, np.arange(repeats.launches)], np.float64)
+
+
+def _align_accesses(
+    trace: Trace, rank: int, ids: Ints, repeats: Repeats, where: str
+) -> Accesses:
+    """Gather the accesses of all steady iterations by their place in the iteration."""
+    table = trace.table(
+        rank,
+        "accesses",
+        ["launch_id", "allocation_id", "offset", "bytes", "extent", "direction"],
+    )
+    launch_ids = column(table, "launch_id")
+    launch = np.searchsorted(ids, launch_ids)
+    if (launch == len(ids)).any() or (ids[launch] != launch_ids).any():
+        raise TraceError(f"{where}: damaged: accesses name launches that are not there")
+    starts = np.sort(repeats.starts)
+    iteration = np.searchsorted(starts, launch, side="right") - 1
+    position = launch - starts[iteration]
+    steady = (iteration >= 0) & (position < repeats.launches)
+    table = table.filter(pa.array(steady))
+    keys = ["position", "allocation_id", "offset", "bytes", "extent", "direction"]
+    grouped = (
+        table.append_column("position", pa.array(position[steady]))
+        .group_by(keys, use_threads=False)
+        .aggregate([([], "count_all")])
+        .sort_by([(key, "ascending") for key in keys[:4]])
+    )
+    return _resolve(grouped, trace, rank, len(starts), where)
+
+
+def _resolve(
+    grouped: pa.Table, trace: Trace, rank: int, num_iterations: int, where: str
+) -> Accesses:
+    """Give every access an end inside its allocation, and drop empty ones."""
+    allocations = trace.table(rank, "allocations", ["allocation_id", "bytes"])
+    known = column(allocations, "allocation_id")
+    allocation_id = column(grouped, "allocation_id")
+    index = np.searchsorted(known, allocation_id)
+    if (index == len(known)).any() or (known[index] != allocation_id).any():
+        raise TraceError(f"{where}: damaged: accesses name unknown allocations")
+    end = column(allocations, "bytes")[index]
+    start, size = column(grouped, "offset"), column(grouped, "bytes")
+    stop = np.where(size < 0, end, np.minimum(size, end - start) + start)
+    if (start < 0).any() or (start >= end).any():
+        raise TraceError(f"{where}: damaged: accesses lie outside their allocations")
+    keep = stop > start
+    unknown = is_one_of(grouped, "direction", "unknown", "both")
+    return Accesses(
+        position=column(grouped, "position")[keep],
+        allocation_id=allocation_id[keep],
+        start=start[keep],
+        stop=stop[keep],
+        reads=(unknown | is_one_of(grouped, "direction", "read"))[keep],
+        writes=(unknown | is_one_of(grouped, "direction", "write"))[keep],
+        exact=is_one_of(grouped, "extent", "exact")[keep],
+        frequency=np.minimum(column(grouped, "count_all")[keep] / num_iterations, 1.0),
+    )

@@ -1,0 +1,110 @@
+"""Which allocations a job has when, and how much of a GPU they take at each moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from transit.compiler.arrays import Bools, Ints, column, is_one_of
+from transit.compiler.plan import MAX_BYTES, PIECE_BYTES
+from transit.errors import TraceError
+from transit.traces.reader import Trace
+
+FOREVER = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Allocations:
+    """Allocations in the order they were made, alive from one launch to another.
+
+    Both ends count: what came first within one launch id, a free or an allocation, is
+    not recorded, so a plan must do with the worse.
+    """
+
+    allocation_id: Ints
+    device: Ints
+    ordinal: Ints  # -1: not movable
+    bytes: Ints
+    first_launch_id: Ints
+    last_launch_id: Ints
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.allocation_id)
+
+    @property
+    def num_pieces(self) -> Ints:
+        """Pieces that each one occupies."""
+        return -(-self.bytes // PIECE_BYTES)
+
+    def index_of(self, allocation_id: Ints) -> Ints:
+        """Find allocations by id; -1 where there is none of it."""
+        index = np.searchsorted(self.allocation_id, allocation_id)
+        found = np.r_[self.allocation_id, -1][index] == allocation_id
+        return np.where(found, index, -1)
+
+    def where(self, keep: Bools) -> Allocations:
+        """Return some of the allocations."""
+        return Allocations(
+            self.allocation_id[keep],
+            self.device[keep],
+            self.ordinal[keep],
+            self.bytes[keep],
+            self.first_launch_id[keep],
+            self.last_launch_id[keep],
+        )
+
+
+def read_allocations(trace: Trace, rank: int) -> Allocations:
+    """Read the allocations that take up GPU memory; pinned host memory does not."""
+    table = trace.table(rank, "allocations")
+    allocations = Allocations(
+        allocation_id=column(table, "allocation_id"),
+        device=column(table, "device").astype(np.int64),
+        ordinal=column(table, "ordinal"),
+        bytes=column(table, "bytes"),
+        first_launch_id=column(table, "alloc_launch_id"),
+        last_launch_id=column(table, "free_launch_id", null=FOREVER),
+    )
+    _check(allocations, f"{trace.path}, rank {rank}")
+    return allocations.where(~is_one_of(table, "api", "host"))
+
+
+def _check(allocations: Allocations, where: str) -> None:
+    movable = allocations.ordinal >= 0
+    places = np.stack([allocations.device, allocations.ordinal])[:, movable]
+    for wrong, what in (
+        ((np.diff(allocations.allocation_id) <= 0).any(), "ids do not ascend"),
+        ((allocations.bytes <= 0).any(), "sizes are not positive"),
+        ((allocations.bytes >= MAX_BYTES).any(), "sizes are impossibly large"),
+        ((allocations.device < 0).any(), "devices are negative"),
+        (
+            (allocations.last_launch_id < allocations.first_launch_id).any(),
+            "frees come before allocations",
+        ),
+        (
+            np.unique(places, axis=1).shape[1] != places.shape[1],
+            "two have the same device and ordinal",
+        ),
+    ):
+        if wrong:
+            raise TraceError(f"{where}: damaged: in the allocations, {what}")
+
+
+class Timeline:
+    """Splits the recording into moments between which no allocation comes or goes."""
+
+    def __init__(self, allocations: Allocations) -> None:
+        comes = allocations.first_launch_id
+        goes = allocations.last_launch_id
+        self._moments = np.unique(np.r_[comes, goes[goes < FOREVER] + 1])
+        self.first = np.searchsorted(self._moments, comes)
+        self.last = np.searchsorted(self._moments, goes, side="right")
+
+    def total(self, sizes: Ints) -> Ints:
+        """Sum the sizes of the allocations alive at each moment."""
+        changes = np.zeros(len(self._moments) + 1, np.int64)
+        np.add.at(changes, self.first, sizes)
+        np.subtract.at(changes, self.last, sizes)
+        return np.cumsum(changes)[:-1]

@@ -1,0 +1,68 @@
+"""What a policy decides about: one GPU's regions, lifetimes and budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from transit.compiler.arrays import Bools, Ints
+from transit.compiler.lifetimes import Allocations, Timeline
+from transit.compiler.plan import PIECE_BYTES
+from transit.compiler.regions import Regions
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One GPU of one rank; sizes are in pieces of 2 MiB.
+
+    `first` and `last` are the moments between which each allocation lives, and
+    `unmovable` is what libraries keep at each moment.
+    """
+
+    allocations: Allocations
+    regions: Regions
+    budget: int
+    unmovable: Ints
+    first: Ints
+    last: Ints
+
+    @classmethod
+    def build(
+        cls, gpu: Allocations, regions: Regions, *, gpu_memory_bytes: int
+    ) -> Problem:
+        """Lay out the lifetimes of all the allocations of one GPU."""
+        timeline = Timeline(gpu)
+        movable = gpu.ordinal >= 0
+        kept_bytes = timeline.total(np.where(movable, 0, gpu.bytes))
+        return cls(
+            allocations=gpu.where(movable),
+            regions=regions,
+            budget=gpu_memory_bytes // PIECE_BYTES,
+            unmovable=-(-kept_bytes // PIECE_BYTES),
+            first=timeline.first[movable],
+            last=timeline.last[movable],
+        )
+
+    def lifetime(self, allocation: int) -> slice:
+        """Return the moments an allocation lives through."""
+        return slice(int(self.first[allocation]), int(self.last[allocation]))
+
+    def resident(self, zero_copy: Ints) -> Ints:
+        """Count the pieces on the GPU at each moment.
+
+        Parameters
+        ----------
+        zero_copy
+            How many pieces of each region are zero-copy.
+        """
+        kept = self.regions.num_pieces - zero_copy
+        change = np.zeros(len(self.unmovable) + 1, np.int64)
+        np.add.at(change, self.first[self.regions.allocation], kept)
+        np.subtract.at(change, self.last[self.regions.allocation], kept)
+        return self.unmovable + np.cumsum(change)[:-1]
+
+    def peak(self, spilled: Bools) -> int:
+        """Return the most pieces on the GPU when whole regions are zero-copy."""
+        zero_copy = np.where(spilled, self.regions.num_pieces, 0)
+        return int(self.resident(zero_copy).max(initial=0))
