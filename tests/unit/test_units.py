@@ -29,7 +29,7 @@ def test_sizes(text: str, num_bytes: int) -> None:
     "text", ["", "GiB", "-1GiB", "0", "0%", "4 apples", "1e3", "inf", "nan%", "1000TiB"]
 )
 def test_no_sizes(text: str) -> None:
-    with pytest.raises(BudgetError, match="GiB|possible"):
+    with pytest.raises(BudgetError, match=r"GiB|possible"):
         parse_size(text)
 
 

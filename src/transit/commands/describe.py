@@ -52,19 +52,19 @@ def _kernels(trace: Trace) -> list[dict[str, Any]]:
         launches.append_column("duration_ns", durations)
         .group_by(["kind", "name"])
         .aggregate([("duration_ns", "sum"), ("name", "count")])
-        .sort_by([("duration_ns_sum", "descending"), ("name", "ascending")])
     )
     total_ns = pc.sum(durations).as_py() or 1
-    return [
+    kernels = [
         {
             "kind": row["kind"],
             "launches": row["name_count"],
-            "total_ns": row["duration_ns_sum"],
+            "total_ns": row["duration_ns_sum"] or 0,
             "share": (row["duration_ns_sum"] or 0) / total_ns,
             "name": row["name"],
         }
         for row in by_name.to_pylist()
     ]
+    return sorted(kernels, key=lambda kernel: (-kernel["total_ns"], kernel["name"]))
 
 
 def _allocations(trace: Trace, rank: int) -> list[dict[str, Any]]:

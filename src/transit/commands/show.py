@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from transit.commands.options import Json
+from transit.units import format_bytes, format_ns
 
 
 def show(
@@ -28,6 +31,7 @@ def show(
     if as_json:
         print(json.dumps(description))
         return
+    _print_facts(description)
     for title in ("ranks", "kernels", "allocations", "placements"):
         if title in description:
             _print_table(title, description[title], max_rows=rows)
@@ -46,11 +50,18 @@ def describe(path: Path) -> dict[str, Any]:
     return describe_plan(load(path))
 
 
-def _print_table(title: str, records: list[dict[str, Any]], *, max_rows: int) -> None:
-    import sys
+def _print_facts(description: dict[str, Any]) -> None:
+    print(f"command: {shlex.join(description['command'])}")
+    facts = {**description, **description.get("summary", {})}
+    for name, value in facts.items():
+        if isinstance(value, str | int) and name not in ("format", "version"):
+            print(f"{_heading(name)}: {_cell(name, value)}")
 
+
+def _print_table(title: str, records: list[dict[str, Any]], *, max_rows: int) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     if not records:
         return
@@ -70,26 +81,23 @@ def _print_table(title: str, records: list[dict[str, Any]], *, max_rows: int) ->
             overflow="ellipsis",
         )
     for record in records[:max_rows]:
-        table.add_row(*(_cell(name, value) for name, value in record.items()))
+        cells = (Text(_cell(name, value)) for name, value in record.items())
+        table.add_row(*cells)
     # Piped output has no width of its own: nothing is cut there.
     Console(width=None if sys.stdout.isatty() else 240).print(table)
 
 
 def _heading(name: str) -> str:
-    return name.removesuffix("_ns").removesuffix("_bytes").replace("_", " ")
+    return name.replace("_bytes", "").replace("_ns", "").replace("_", " ")
 
 
 def _cell(name: str, value: Any) -> str:
-    from rich.markup import escape
-
-    from transit.units import format_bytes, format_ns
-
     if value is None:
         return "-"
-    if name.endswith("bytes"):
+    if "bytes" in name:
         return format_bytes(value)
-    if name.endswith("_ns"):
+    if "_ns" in name:
         return format_ns(value)
     if name == "share":
         return f"{value:.1%}"
-    return f"{value:,}" if isinstance(value, int) else escape(str(value))
+    return f"{value:,}" if isinstance(value, int) else str(value)
