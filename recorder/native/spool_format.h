@@ -1,7 +1,8 @@
-// The spool: what the recorder leaves on disk while the job runs. One folder per process,
-// one append-only file per record type: a header, then fixed-size little-endian records.
-// The header's count is advanced after a record is complete, so a file is valid at every
-// instant, also after kill -9. Mirrored by NumPy dtypes in recorder/spool.py.
+// The spool: what the recorder leaves on disk while the job runs. One folder per
+// process, one append-only file per record type: a header, then fixed-size
+// little-endian records. The header's count is advanced after a record is complete, so
+// a file is valid at every instant, also after kill -9. Mirrored by NumPy dtypes in
+// recorder/spool.py.
 #pragma once
 
 #include <stdint.h>
@@ -145,15 +146,16 @@ struct BlockRecord {
 };
 static_assert(sizeof(BlockRecord) == 32);
 
-// overhead.spool: CUPTI's OVERHEAD activities, and ours (kind 0: time in the callbacks).
+// overhead.spool: CUPTI's OVERHEAD activities, and ours (kind 0: time in the
+// callbacks).
 struct OverheadRecord {
   uint64_t start_ns, end_ns;
   uint32_t kind, dropped_records;
 };
 static_assert(sizeof(OverheadRecord) == 24);
 
-// name.spool: text in pieces; a name's pieces are consecutive, its last one is not full or
-// is followed by another name.
+// name.spool: text in pieces; a name's pieces are consecutive, its last one is not full
+// or is followed by another name.
 constexpr uint32_t kNamePieceBytes = 56;
 struct NameRecord {
   uint32_t name_id;

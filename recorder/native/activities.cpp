@@ -1,0 +1,191 @@
+#include "recorder/native/activities.h"
+
+#include <cstddef>
+#include <cstdlib>
+#include <iterator>
+
+#include "recorder/native/failure.h"
+
+namespace transit {
+namespace {
+
+// CUPTI fills the newest struct it knows. The fields read here lie alike in all
+// versions from CUDA 12.0 on, as far as the headers let it be checked.
+using Kernel = CUpti_ActivityKernel9;
+using Copy = CUpti_ActivityMemcpy5;
+using PeerCopy = CUpti_ActivityMemcpyPtoP4;
+using Set = CUpti_ActivityMemset4;
+using Memory = CUpti_ActivityMemory3;
+using Uvm = CUpti_ActivityUnifiedMemoryCounter2;
+using Overhead = CUpti_ActivityOverhead;
+
+#define TRANSIT_SAME_PLACE(a, b, field) \
+  static_assert(offsetof(a, field) == offsetof(b, field), #field " moved")
+TRANSIT_SAME_PLACE(Kernel, CUpti_ActivityKernel10, start);
+TRANSIT_SAME_PLACE(Kernel, CUpti_ActivityKernel10, correlationId);
+TRANSIT_SAME_PLACE(Kernel, CUpti_ActivityKernel10, name);
+TRANSIT_SAME_PLACE(Kernel, CUpti_ActivityKernel10, graphNodeId);
+TRANSIT_SAME_PLACE(Kernel, CUpti_ActivityKernel10, graphId);
+TRANSIT_SAME_PLACE(Copy, CUpti_ActivityMemcpy6, correlationId);
+TRANSIT_SAME_PLACE(Copy, CUpti_ActivityMemcpy6, graphId);
+TRANSIT_SAME_PLACE(Memory, CUpti_ActivityMemory4, timestamp);
+TRANSIT_SAME_PLACE(Memory, CUpti_ActivityMemory4, deviceId);
+TRANSIT_SAME_PLACE(Uvm, CUpti_ActivityUnifiedMemoryCounter3, dstId);
+TRANSIT_SAME_PLACE(Uvm, CUpti_ActivityUnifiedMemoryCounter3, flags);
+TRANSIT_SAME_PLACE(Overhead, CUpti_ActivityOverhead3, end);
+#undef TRANSIT_SAME_PLACE
+
+constexpr size_t kBufferBytes = size_t{4} << 20;
+constexpr size_t kBufferAlignment = 64;
+constexpr uint32_t kFirstVersionWithOverheadData = 130000;
+
+// Never KIND_KERNEL: it serialises.
+constexpr CUpti_ActivityKind kRequiredKinds[] = {
+    CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
+    CUPTI_ACTIVITY_KIND_MEMCPY2,           CUPTI_ACTIVITY_KIND_MEMSET,
+    CUPTI_ACTIVITY_KIND_MEMORY2,           CUPTI_ACTIVITY_KIND_OVERHEAD,
+};
+
+// CUPTI passes no user data with a buffer.
+Activities* g_activities = nullptr;
+
+template <typename Activity>
+ActivityRecord timed(const Activity& from, LaunchKind kind) {
+  ActivityRecord record{};
+  record.start_ns = from.start;
+  record.end_ns = from.end;
+  record.graph_node_id = from.graphNodeId;
+  record.correlation_id = from.correlationId;
+  record.kind = static_cast<uint32_t>(kind);
+  record.name_id = kNoName;
+  record.device = from.deviceId;
+  record.stream_id = from.streamId;
+  record.graph_id = from.graphId;
+  return record;
+}
+
+template <typename Activity>
+ActivityRecord copy_record(const Activity& from) {
+  ActivityRecord record = timed(from, LaunchKind::kCopy);
+  record.bytes = from.bytes;
+  record.copy_kind = from.copyKind;
+  return record;
+}
+
+template <typename Activity>
+const Activity& as(const CUpti_Activity* activity) {
+  return *reinterpret_cast<const Activity*>(activity);
+}
+
+}  // namespace
+
+std::string Activities::enable() {
+  g_activities = this;
+  CUptiResult result =
+      cupti_.cuptiActivityRegisterCallbacks(&give_buffer, &take_buffer);
+  for (CUpti_ActivityKind kind : kRequiredKinds) {
+    if (result == CUPTI_SUCCESS) result = cupti_.cuptiActivityEnable(kind);
+  }
+  if (result != CUPTI_SUCCESS) {
+    return "CUPTI cannot trace the GPU: " + cupti_.describe(result);
+  }
+  enable_unified_memory_counters();
+  return {};
+}
+
+void Activities::enable_unified_memory_counters() {
+  CUpti_ActivityUnifiedMemoryCounterConfig
+      configs[CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_COUNT - 1];
+  uint32_t kind = 0;
+  for (auto& config : configs) {
+    config.scope = CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_SCOPE_PROCESS_SINGLE_DEVICE;
+    config.kind = static_cast<CUpti_ActivityUnifiedMemoryCounterKind>(++kind);
+    config.deviceId = 0;  // ignored: every device
+    config.enable = 1;
+  }
+  CUptiResult result =
+      cupti_.cuptiActivityConfigureUnifiedMemoryCounter(configs, std::size(configs));
+  if (result == CUPTI_SUCCESS) {
+    result = cupti_.cuptiActivityEnable(CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER);
+  }
+  if (result != CUPTI_SUCCESS) {
+    say("managed memory's migrations and faults are not recorded: " +
+        cupti_.describe(result));
+  }
+}
+
+void Activities::disable() {
+  for (CUpti_ActivityKind kind : kRequiredKinds) cupti_.cuptiActivityDisable(kind);
+  cupti_.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER);
+}
+
+void Activities::give_buffer(uint8_t** buffer, size_t* bytes, size_t* max_records) {
+  *bytes = kBufferBytes;
+  *max_records = 0;  // as many as fit
+  *buffer = static_cast<uint8_t*>(std::aligned_alloc(kBufferAlignment, kBufferBytes));
+}
+
+void Activities::take_buffer(CUcontext context, uint32_t stream_id, uint8_t* buffer,
+                             size_t, size_t valid_bytes) {
+  g_activities->decode(context, stream_id, buffer, valid_bytes);
+  std::free(buffer);
+}
+
+void Activities::decode(CUcontext context, uint32_t stream_id, uint8_t* buffer,
+                        size_t valid_bytes) {
+  CUpti_Activity* activity = nullptr;
+  while (valid_bytes > 0 && cupti_.cuptiActivityGetNextRecord(
+                                buffer, valid_bytes, &activity) == CUPTI_SUCCESS) {
+    decode(activity);
+  }
+  size_t num_dropped = 0;
+  if (cupti_.cuptiActivityGetNumDroppedRecords(context, stream_id, &num_dropped) ==
+      CUPTI_SUCCESS) {
+    num_dropped_.fetch_add(static_cast<uint32_t>(num_dropped));
+  }
+}
+
+void Activities::decode(const CUpti_Activity* activity) {
+  switch (activity->kind) {
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
+      const auto& kernel = as<Kernel>(activity);
+      ActivityRecord record = timed(kernel, LaunchKind::kKernel);
+      if (kernel.name != nullptr) record.name_id = spool_.name_id(kernel.name);
+      return spool_.activities.append(record);
+    }
+    case CUPTI_ACTIVITY_KIND_MEMCPY:
+      return spool_.activities.append(copy_record(as<Copy>(activity)));
+    case CUPTI_ACTIVITY_KIND_MEMCPY2:
+      return spool_.activities.append(copy_record(as<PeerCopy>(activity)));
+    case CUPTI_ACTIVITY_KIND_MEMSET: {
+      ActivityRecord record = timed(as<Set>(activity), LaunchKind::kSet);
+      record.bytes = as<Set>(activity).bytes;
+      return spool_.activities.append(record);
+    }
+    case CUPTI_ACTIVITY_KIND_MEMORY2: {
+      const auto& m = as<Memory>(activity);
+      return spool_.memory.append({m.timestamp, m.address, m.bytes,
+                                   static_cast<uint32_t>(m.memoryOperationType),
+                                   static_cast<uint32_t>(m.memoryKind), m.deviceId,
+                                   m.correlationId});
+    }
+    case CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER: {
+      const auto& u = as<Uvm>(activity);
+      return spool_.uvm.append({u.start, u.end, u.address, u.value,
+                                static_cast<uint32_t>(u.counterKind), u.flags, u.srcId,
+                                u.dstId});
+    }
+    case CUPTI_ACTIVITY_KIND_OVERHEAD: {
+      const auto& o = as<Overhead>(activity);
+      if (cupti_.version >= kFirstVersionWithOverheadData) {
+        std::free(as<CUpti_ActivityOverhead3>(activity).overheadData);
+      }
+      return spool_.overhead.append(
+          {o.start, o.end, static_cast<uint32_t>(o.overheadKind), 0});
+    }
+    default:
+      return;
+  }
+}
+
+}  // namespace transit

@@ -1,0 +1,40 @@
+// What the GPU did, from CUPTI's activity buffers to the spool.
+#pragma once
+
+#include <atomic>
+#include <string>
+
+#include "recorder/native/cupti_api.h"
+#include "recorder/native/spool.h"
+
+namespace transit {
+
+class Activities {
+ public:
+  Activities(const CuptiApi& cupti, Spool& spool) : cupti_(cupti), spool_(spool) {}
+
+  // From then on CUPTI fills buffers. Needs a context. Returns what went wrong, empty
+  // if nothing; unified-memory counters that are not to be had are said on stderr only.
+  std::string enable();
+  void disable();
+
+  // Records CUPTI lost since the last call.
+  uint32_t take_dropped() { return num_dropped_.exchange(0); }
+
+ private:
+  void enable_unified_memory_counters();
+  void decode(CUcontext context, uint32_t stream_id, uint8_t* buffer,
+              size_t valid_bytes);
+  void decode(const CUpti_Activity* activity);
+
+  static void CUPTIAPI give_buffer(uint8_t** buffer, size_t* bytes,
+                                   size_t* max_records);
+  static void CUPTIAPI take_buffer(CUcontext context, uint32_t stream_id,
+                                   uint8_t* buffer, size_t bytes, size_t valid_bytes);
+
+  const CuptiApi& cupti_;
+  Spool& spool_;
+  std::atomic<uint32_t> num_dropped_{0};
+};
+
+}  // namespace transit

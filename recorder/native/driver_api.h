@@ -1,0 +1,32 @@
+// The driver's functions the recorder calls itself.
+#pragma once
+
+#include <cuda.h>
+
+namespace transit {
+
+#define TRANSIT_DRIVER_FUNCTIONS(X) \
+  X(cuDriverGetVersion)             \
+  X(cuDeviceGetCount)               \
+  X(cuDeviceGetName)                \
+  X(cuDeviceTotalMem_v2)            \
+  X(cuDeviceGetAttribute)           \
+  X(cuCtxPushCurrent_v2)            \
+  X(cuCtxPopCurrent_v2)             \
+  X(cuCtxSynchronize)               \
+  X(cuStreamIsCapturing)            \
+  X(cuKernelGetName)                \
+  X(cuKernelGetParamInfo)           \
+  X(cuFuncGetName)                  \
+  X(cuFuncGetParamInfo)
+
+struct DriverApi {
+#define TRANSIT_DECLARE(name) decltype(&::name) name = nullptr;
+  TRANSIT_DRIVER_FUNCTIONS(TRANSIT_DECLARE)
+#undef TRANSIT_DECLARE
+
+  // Returns the name of a function the driver lacks, null if it has all.
+  const char* load();
+};
+
+}  // namespace transit

@@ -1,0 +1,41 @@
+// What the driver and the torch hook call.
+
+#include <cstdint>
+
+#include "recorder/native/recorder.h"
+
+using transit::call_recorder;
+using transit::Recorder;
+
+#define TRANSIT_EXPORT extern "C" __attribute__((visibility("default")))
+
+// From cuInit, for the library named by CUDA_INJECTION64_PATH. Non-zero: success.
+TRANSIT_EXPORT int InitializeInjection() {
+  call_recorder([](Recorder& recorder) { recorder.initialize(); });
+  return 1;
+}
+
+// The job will report the ends of its iterations.
+TRANSIT_EXPORT void transit_recorder_expect_iterations() {
+  call_recorder([](Recorder& recorder) { recorder.expect_iterations(); });
+}
+
+// `step`: how many the job has made.
+TRANSIT_EXPORT void transit_recorder_iteration_end(uint32_t step) {
+  call_recorder([=](Recorder& recorder) { recorder.end_iteration(step); });
+}
+
+TRANSIT_EXPORT void transit_recorder_block(uint32_t action, uint64_t address,
+                                           uint64_t bytes, int32_t device,
+                                           uint64_t host_ns) {
+  call_recorder([=](Recorder& recorder) {
+    recorder.add_block({host_ns, address, bytes, action, device});
+  });
+}
+
+// A RecorderState.
+TRANSIT_EXPORT int transit_recorder_state() {
+  return static_cast<int>(Recorder::instance().state());
+}
+
+TRANSIT_EXPORT uint64_t transit_recorder_timestamp_ns() { return transit::now_ns(); }

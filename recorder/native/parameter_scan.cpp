@@ -1,0 +1,101 @@
+#include "recorder/native/parameter_scan.h"
+
+#include <cuda.h>
+
+#include <cstring>
+
+namespace transit {
+
+void AccessCollector::begin(const LiveAllocations::View& live) {
+  live_ = &live;
+  num_accesses_ = 0;
+  num_dropped_ = 0;
+}
+
+AccessRecord* AccessCollector::append() {
+  if (num_accesses_ == kMaxAccesses) {
+    ++num_dropped_;
+    return nullptr;
+  }
+  return &accesses_[num_accesses_++];
+}
+
+void AccessCollector::add_range(uint64_t address, uint64_t bytes, Direction direction,
+                                AccessSource source) {
+  const LiveRange* range = live_->find(address);
+  if (range == nullptr || bytes == 0) return;
+  if (AccessRecord* access = append()) {
+    *access = {0,
+               address,
+               bytes,
+               range->allocation_id,
+               static_cast<uint32_t>(direction),
+               static_cast<uint32_t>(source),
+               0};
+  }
+}
+
+void AccessCollector::scan_parameters(const FunctionLayout& layout,
+                                      void** kernel_params) {
+  for (const Parameter& parameter : layout.parameters) {
+    const void* value = kernel_params[parameter.index];
+    if (value != nullptr) scan_words(value, parameter.bytes, parameter.offset);
+  }
+}
+
+void AccessCollector::scan_buffer(void** extra) {
+  const void* buffer = nullptr;
+  size_t num_bytes = 0;
+  for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+    if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER) buffer = extra[1];
+    if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+      num_bytes = *static_cast<const size_t*>(extra[1]);
+    }
+  }
+  if (buffer != nullptr) scan_words(buffer, static_cast<uint32_t>(num_bytes), 0);
+}
+
+void AccessCollector::scan_words(const void* bytes, uint32_t num_bytes,
+                                 uint32_t param_offset) {
+  constexpr uint32_t kWord = sizeof(uint64_t);
+  const auto* block = static_cast<const uint8_t*>(bytes);
+  // Pointers are aligned in the parameter block, not where the caller keeps the value.
+  for (uint32_t at = (kWord - param_offset % kWord) % kWord; at + kWord <= num_bytes;
+       at += kWord) {
+    uint64_t word;
+    memcpy(&word, block + at, kWord);
+    const LiveRange* range = live_->find(word);
+    if (range == nullptr || !is_new(word)) continue;
+    if (AccessRecord* access = append()) {
+      *access = {0,
+                 word,
+                 kUnknownBytes,
+                 range->allocation_id,
+                 static_cast<uint32_t>(Direction::kUnknown),
+                 static_cast<uint32_t>(AccessSource::kParameter),
+                 param_offset + at};
+    }
+  }
+}
+
+// The table is never cleared: a slot counts only if the record it names names it too.
+bool AccessCollector::is_new(uint64_t address) {
+  if (num_accesses_ == kMaxAccesses) return true;
+  auto slot = static_cast<uint16_t>((address * 0x9E3779B97F4A7C15u) >> 51);
+  static_assert(kNumSlots == 1u << (64 - 51));
+  while (slots_[slot] < num_accesses_ && slot_of_[slots_[slot]] == slot) {
+    if (accesses_[slots_[slot]].address == address) return false;
+    slot = static_cast<uint16_t>((slot + 1) % kNumSlots);
+  }
+  slots_[slot] = static_cast<uint16_t>(num_accesses_);
+  slot_of_[num_accesses_] = slot;
+  return true;
+}
+
+void AccessCollector::write(uint64_t launch_id, SpoolTable<AccessRecord>& table) {
+  for (uint32_t i = 0; i < num_accesses_; ++i) accesses_[i].launch_id = launch_id;
+  if (num_accesses_ > 0) table.append(accesses_, num_accesses_);
+  if (num_dropped_ > 0) table.file().count_dropped(num_dropped_);
+}
+
+}  // namespace transit

@@ -1,0 +1,46 @@
+// Collects what one launch touches.
+#pragma once
+
+#include <cstdint>
+
+#include "recorder/native/allocations.h"
+#include "recorder/native/function_layouts.h"
+#include "recorder/native/spool_format.h"
+
+namespace transit {
+
+// One per thread, used for one launch after the other: no memory is taken per launch.
+class AccessCollector {
+ public:
+  // `live` must outlive the collecting.
+  void begin(const LiveAllocations::View& live);
+
+  // A range that is known exactly. Nothing when it is in no live allocation.
+  void add_range(uint64_t address, uint64_t bytes, Direction direction,
+                 AccessSource source);
+
+  // The words of a parameter block that point into live allocations.
+  void scan_parameters(const FunctionLayout& layout, void** kernel_params);
+  void scan_buffer(void** extra);
+
+  void write(uint64_t launch_id, SpoolTable<AccessRecord>& table);
+
+ private:
+  // A parameter block has at most 32764 bytes; longer batches of copies are counted as
+  // dropped.
+  static constexpr uint32_t kMaxAccesses = 4096;
+  static constexpr uint32_t kNumSlots = 2 * kMaxAccesses;
+
+  void scan_words(const void* bytes, uint32_t num_bytes, uint32_t param_offset);
+  bool is_new(uint64_t address);
+  AccessRecord* append();
+
+  const LiveAllocations::View* live_;
+  uint32_t num_accesses_;
+  uint32_t num_dropped_;
+  uint16_t slots_[kNumSlots];       // hash of an address -> index into accesses_
+  uint16_t slot_of_[kMaxAccesses];  // and back
+  AccessRecord accesses_[kMaxAccesses];
+};
+
+}  // namespace transit

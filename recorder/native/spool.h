@@ -1,0 +1,81 @@
+// The spool of this process: one table per record type, and the names they refer to.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "recorder/native/spool_file.h"
+
+namespace transit {
+
+template <typename Record>
+class SpoolTable {
+ public:
+  explicit SpoolTable(const char* record_type) : file_(record_type, sizeof(Record)) {}
+
+  void append(const Record& record) { file_.append(&record, 1); }
+  void append(const Record* records, size_t count) { file_.append(records, count); }
+  SpoolFile& file() { return file_; }
+
+ private:
+  SpoolFile file_;
+};
+
+class Spool {
+ public:
+  // Creates the folder and the files. Returns what went wrong, empty if nothing. Until
+  // then, and after close(), what is appended is ignored.
+  std::string create(const std::string& run_dir);
+  void close();
+
+  // The id of a name, written once however often it is asked for.
+  uint32_t name_id(std::string_view name);
+
+  // Gives the launch its id.
+  uint64_t append_launch(LaunchRecord& launch);
+  uint64_t next_launch_id() const {
+    return next_launch_id_.load(std::memory_order_relaxed);
+  }
+
+  const std::string& folder() const { return folder_; }
+
+  SpoolTable<ProcessRecord> processes{"process"};
+  SpoolTable<DeviceRecord> devices{"device"};
+  SpoolTable<AccessRecord> accesses{"access"};
+  SpoolTable<AllocationRecord> allocations{"allocation"};
+  SpoolTable<FreeRecord> frees{"free"};
+  SpoolTable<ActivityRecord> activities{"activity"};
+  SpoolTable<UvmRecord> uvm{"uvm"};
+  SpoolTable<MemoryRecord> memory{"memory"};
+  SpoolTable<MarkRecord> marks{"mark"};
+  SpoolTable<BlockRecord> blocks{"block"};
+  SpoolTable<OverheadRecord> overhead{"overhead"};
+
+ private:
+  static constexpr size_t kNumFiles = 13;
+
+  void write_name(uint32_t id, std::string_view name);
+
+  SpoolTable<LaunchRecord> launches_{"launch"};
+  SpoolTable<NameRecord> names_{"name"};
+  SpoolFile* const files_[kNumFiles] = {
+      &processes.file(),   &devices.file(), &launches_.file(),  &accesses.file(),
+      &allocations.file(), &frees.file(),   &activities.file(), &uvm.file(),
+      &memory.file(),      &marks.file(),   &blocks.file(),     &overhead.file(),
+      &names_.file()};
+
+  std::string folder_;
+  std::mutex launch_mutex_;
+  std::atomic<uint64_t> next_launch_id_{0};
+  std::mutex names_mutex_;
+  std::map<std::string, uint32_t, std::less<>> name_ids_;
+};
+
+// Creates `run_dir`/spool-<pid>, or an unused name beside it when a process had this
+// number before. Empty when it cannot be created (errno says why).
+std::string create_spool_folder(const std::string& run_dir);
+
+}  // namespace transit

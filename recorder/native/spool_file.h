@@ -1,0 +1,54 @@
+// One append-only file of the spool; see spool_format.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "recorder/native/spool_format.h"
+
+namespace transit {
+
+// Grown with posix_fallocate and written through a mapping of its end, so that
+// appending is a memcpy and whatever was appended outlives the process, however it
+// ends.
+class SpoolFile {
+ public:
+  SpoolFile(const char* record_type, uint32_t record_bytes)
+      : record_type_(record_type), record_bytes_(record_bytes) {}
+  SpoolFile(const SpoolFile&) = delete;
+  SpoolFile& operator=(const SpoolFile&) = delete;
+  ~SpoolFile() { close(); }
+
+  // False, with errno set, when it cannot be created.
+  bool create(const std::string& folder);
+
+  // The records stay together. Records that do not fit on the disk are counted, and
+  // from then on nothing is appended: a hole in the middle would look like an idle job.
+  void append(const void* records, size_t count);
+
+  void count_dropped(uint64_t count);
+
+  // Gives back the space not used.
+  void close();
+
+ private:
+  bool make_room();
+  bool grow();
+  void add_dropped(uint64_t count);
+
+  const char* record_type_;
+  uint32_t record_bytes_;
+  std::mutex mutex_;
+  int fd_ = -1;
+  SpoolHeader* header_ = nullptr;
+  uint64_t num_records_ = 0;
+  uint64_t file_bytes_ = 0;
+  uint64_t growth_bytes_ = uint64_t{1} << 20;
+  uint8_t* window_ = nullptr;  // maps the file from window_start_ to its end
+  uint64_t window_start_ = 0;
+  bool full_ = false;
+};
+
+}  // namespace transit
