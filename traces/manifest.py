@@ -52,6 +52,8 @@ class Losses(_Model):
     """GPU work that no recorded launch started, for instance from before the start."""
     untimed_activities: Count = 0
     """GPU work whose times CUPTI lost, or gave backwards."""
+    clock_steps: Count = 0
+    """Times the clock was set back while recording, by more than a millisecond."""
 
 
 class RankInfo(_Model):

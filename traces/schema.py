@@ -76,29 +76,27 @@ BLOCKS = _table(
 
 UVM_MIGRATIONS = _table(
     {
-        "start_ns": pa.int64(),
-        "end_ns": pa.int64(),
         "address": pa.uint64(),
         "bytes": pa.int64(),
         "direction": _NAME,
         "cause": _NAME,
     },
-    {},
+    {"start_ns": pa.int64(), "end_ns": pa.int64()},
 )
 
 UVM_FAULTS = _table(
-    {
-        "start_ns": pa.int64(),
-        "address": pa.uint64(),
-        "access": _NAME,
-        "processor": _NAME,
-    },
-    {"end_ns": pa.int64(), "groups": pa.int64()},
+    {"address": pa.uint64(), "access": _NAME, "processor": _NAME},
+    {"start_ns": pa.int64(), "end_ns": pa.int64(), "groups": pa.int64()},
 )
 
 UVM_EVENTS = _table(
-    {"kind": _NAME, "start_ns": pa.int64(), "address": pa.uint64()},
-    {"end_ns": pa.int64(), "bytes": pa.int64(), "cause": _NAME},
+    {"kind": _NAME, "address": pa.uint64()},
+    {
+        "start_ns": pa.int64(),
+        "end_ns": pa.int64(),
+        "bytes": pa.int64(),
+        "cause": _NAME,
+    },
 )
 
 ITERATIONS = _table(

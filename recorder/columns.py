@@ -1,0 +1,80 @@
+"""Columns of the trace out of fields of the spool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transit.errors import TraceError
+
+Ints = npt.NDArray[np.int64]
+
+_FNV_OFFSET = 0xCBF29CE484222325
+_FNV_PRIME = 0x100000001B3
+_MASK = (1 << 64) - 1
+
+
+def int64(values: npt.NDArray[Any], what: str) -> Ints:
+    """Return unsigned values as signed ones, refusing what no recorder writes.
+
+    Sums of two of them fit as well.
+    """
+    if len(values) and int(values.max()) >= 1 << 62:
+        raise TraceError(f"The spool is damaged: {what} {int(values.max())}.")
+    return values.astype(np.int64)
+
+
+def labels(codes: npt.NDArray[Any], texts: Mapping[int, str]) -> pa.Array[Any]:
+    """Return the texts of `codes` as a dictionary column; unlisted ones are null."""
+    keys = np.array(sorted(texts), np.int64)
+    codes = codes.astype(np.int64)
+    position = np.minimum(np.searchsorted(keys, codes), len(keys) - 1)
+    indices: Any = pa.array(position.astype(np.int32), mask=keys[position] != codes)
+    return pa.DictionaryArray.from_arrays(
+        indices,
+        pa.array([texts[int(key)] for key in keys], pa.string()),
+    )
+
+
+def known_labels(
+    codes: npt.NDArray[Any], texts: Mapping[int, str], what: str
+) -> pa.Array[Any]:
+    """Return the texts of `codes`, all of which our own recorder defines."""
+    column = labels(codes, texts)
+    if column.null_count:
+        unknown = codes[~np.isin(codes, list(texts))][0]
+        raise TraceError(f"The spool is damaged: {what} {unknown} does not exist.")
+    return column
+
+
+def constant(text: str, length: int) -> pa.Array[Any]:
+    """Return a dictionary column of one text."""
+    return labels(np.zeros(length, np.int64), {0: text})
+
+
+def nullable(values: npt.NDArray[Any], is_null: npt.NDArray[np.bool_]) -> pa.Array[Any]:
+    """Return an int64 column with nulls where `is_null`."""
+    return pa.array(values.astype(np.int64), pa.int64(), mask=is_null)
+
+
+def signatures(
+    names: pa.DictionaryArray[Any, Any], words: list[npt.NDArray[Any]]
+) -> npt.NDArray[np.uint64]:
+    """Hash launches by FNV-1a: the name's bytes, then `words`, a word a step."""
+    texts: list[Any] = names.dictionary.to_pylist()
+    of_name = np.array([_fnv1a(text.encode()) for text in texts], np.uint64)
+    digest: npt.NDArray[np.uint64] = of_name[names.indices.to_numpy()]
+    for word in words:
+        digest = (digest ^ word.astype(np.uint64)) * np.uint64(_FNV_PRIME)
+    return digest
+
+
+def _fnv1a(text: bytes) -> int:
+    digest = _FNV_OFFSET
+    for byte in text:
+        digest = ((digest ^ byte) * _FNV_PRIME) & _MASK
+    return digest

@@ -1,0 +1,287 @@
+"""Turns the spools of a recorded job into a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from transit import __version__
+from transit.errors import JobError
+from transit.recorder import launches, tables, uvm
+from transit.recorder.spool import Spool
+from transit.traces.manifest import (
+    Clocks,
+    DeviceInfo,
+    Losses,
+    Manifest,
+    RankInfo,
+    SkippedProcess,
+)
+from transit.traces.writer import TraceWriter
+
+FAILURE_FILE = "failure.txt"
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What a trace holds, summed over its ranks."""
+
+    ranks: int
+    launches: int
+    kernel_launches: int
+    kernel_launches_with_access: int
+    accesses: int
+    allocations: int
+    iterations: int
+    dropped: int
+    torn: int
+    skipped: list[SkippedProcess] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        """Return one line for people."""
+        parts = [
+            _count(self.ranks, "rank"),
+            _count(self.launches, "launch", "launches"),
+            f"{self.kernel_launches_with_access:,} of {self.kernel_launches:,} kernel"
+            " launches with an access",
+            _count(self.allocations, "allocation"),
+            _count(self.iterations, "marked iteration"),
+        ]
+        if lost := self.dropped + self.torn:
+            parts.append(f"{_count(lost, 'record')} lost")
+        if self.skipped:
+            parts.append(
+                f"{_count(len(self.skipped), 'process', 'processes')} left out"
+            )
+        return ", ".join(parts)
+
+
+def convert(
+    run_dir: Path,
+    out: Path,
+    *,
+    command: list[str],
+    ended: str,
+    overwrite: bool = False,
+    hooks: Mapping[int, int] | None = None,
+    progress: Progress | None = None,
+) -> Summary:
+    """Convert every spool of a run into one trace.
+
+    Parameters
+    ----------
+    run_dir
+        Folder of the run, with a ``spool-*`` folder per process.
+    out
+        Trace folder to make; it appears when it is complete.
+    command
+        What was run.
+    ended
+        How the recording ended, in words.
+    overwrite
+        Replace a trace at `out`.
+    hooks
+        Launches the shim saw, by process id.
+    progress
+        Told what is being converted.
+    """
+    chosen, skipped = _choose_processes(_open_spools(run_dir))
+    ranks = []
+    with TraceWriter(out, overwrite=overwrite) as writer:
+        for rank, spool in sorted(chosen.items()):
+            if progress:
+                progress(f"converting rank {rank}")
+            info = _convert_rank(writer, rank, spool, (hooks or {}).get(spool.pid))
+            ranks.append(info)
+        writer.finish(
+            Manifest(
+                transit_version=__version__,
+                created=datetime.now(UTC).isoformat(timespec="seconds"),
+                command=command,
+                ended=ended,
+                ranks=ranks,
+                skipped=skipped,
+            )
+        )
+    return _summarize(ranks, skipped)
+
+
+def _open_spools(run_dir: Path) -> list[Spool]:
+    folders = sorted(path for path in run_dir.glob("spool-*") if path.is_dir())
+    for folder in folders:
+        failure = folder / FAILURE_FILE
+        if failure.is_file():
+            raise JobError(failure.read_text(errors="replace").strip())
+    if not folders:
+        raise JobError("No process of the job used CUDA: nothing was recorded.")
+    return [Spool.open(folder) for folder in folders]
+
+
+def _choose_processes(
+    spools: list[Spool],
+) -> tuple[dict[int, Spool], list[SkippedProcess]]:
+    """Take one process for each rank, and say why the others are left out."""
+    chosen: dict[int, Spool] = {}
+    skipped = []
+
+    def skip(spool: Spool, reason: str) -> None:
+        skipped.append(SkippedProcess(pid=spool.pid, reason=reason))
+
+    # The busiest first: of two processes that claim a rank, it is the training one.
+    for spool in sorted(spools, key=lambda spool: -len(spool.records["launch"])):
+        if not len(spool.records["process"]):
+            skip(spool, "ended before it could say its rank")
+            continue
+        rank = int(spool.records["process"]["rank"][0])
+        if not len(spool.records["launch"]):
+            skip(spool, f"rank {rank} launched nothing while recording")
+        elif rank in chosen:
+            winner = chosen[rank]
+            skip(
+                spool,
+                f"claims rank {rank}, as does process {winner.pid} with more launches"
+                f" ({len(winner.records['launch'])} against"
+                f" {len(spool.records['launch'])})",
+            )
+        else:
+            chosen[rank] = spool
+    if not chosen:
+        raise JobError(_nothing_recorded(spools))
+    return chosen, skipped
+
+
+def _nothing_recorded(spools: list[Spool]) -> str:
+    started = any(
+        np.any(spool.records["mark"]["kind"] == tables.RECORDING_STARTED)
+        for spool in spools
+    )
+    if started:
+        return "The job used CUDA but launched nothing: nothing was recorded."
+    return (
+        "Nothing was recorded: the job ended before the steps to skip had passed."
+        " Skip fewer (--skip), or run it longer."
+    )
+
+
+def _convert_rank(
+    writer: TraceWriter, rank: int, spool: Spool, seen_by_hooks: int | None
+) -> RankInfo:
+    launched = launches.join(spool)
+    allocated = tables.allocations(spool)
+    blocks = tables.blocks(spool, launched, allocated)
+    accesses, num_unresolved = tables.accesses(spool, launched, allocated, blocks)
+    rows = {
+        "launches": launched.table,
+        "accesses": accesses,
+        "allocations": allocated.table,
+        "blocks": blocks.table,
+        "uvm_migrations": uvm.migrations(spool.records["uvm"]),
+        "uvm_faults": uvm.faults(spool.records["uvm"]),
+        "uvm_events": uvm.events(spool.records["uvm"]),
+        "iterations": tables.iterations(spool, launched),
+        "overhead": uvm.overhead(spool.records["overhead"]),
+    }
+    for name, table in rows.items():
+        writer.write(rank, name, table)
+    losses = Losses(
+        dropped=spool.num_dropped
+        + int(spool.records["overhead"]["dropped_records"].sum(dtype=np.int64)),
+        torn=spool.num_torn,
+        unresolved_accesses=num_unresolved,
+        unresolved_blocks=blocks.num_unresolved,
+        unmatched_activities=launched.num_unmatched_activities,
+        untimed_activities=launched.num_untimed_activities
+        + uvm.num_untimed(spool.records["uvm"]),
+        clock_steps=launched.num_clock_steps,
+    )
+    return _rank_info(rank, spool, rows, losses, seen_by_hooks)
+
+
+def _rank_info(
+    rank: int,
+    spool: Spool,
+    rows: dict[str, pa.Table],
+    losses: Losses,
+    seen_by_hooks: int | None,
+) -> RankInfo:
+    process = spool.records["process"][0]
+    records = spool.records["launch"]
+    kernels = records["launch_id"][records["kind"] == launches.KERNEL]
+    touching = np.unique(rows["accesses"]["launch_id"].to_numpy())
+    return RankInfo(
+        rank=rank,
+        local_rank=int(process["local_rank"]),
+        world_size=int(process["world_size"]),
+        pid=spool.pid,
+        devices=_devices(spool),
+        driver_version=int(process["driver_version"]),
+        cupti_version=int(process["cupti_version"]),
+        clocks=_clocks(spool),
+        counts={name: table.num_rows for name, table in rows.items()},
+        launches_seen_by_hooks=seen_by_hooks,
+        launches_seen_by_cupti=len(records),
+        kernel_launches=len(kernels),
+        kernel_activities=int(
+            np.count_nonzero(spool.records["activity"]["kind"] == launches.KERNEL)
+        ),
+        kernel_launches_with_access=int(np.count_nonzero(np.isin(kernels, touching))),
+        losses=losses,
+    )
+
+
+def _devices(spool: Spool) -> list[DeviceInfo]:
+    devices = spool.records["device"]
+    names: Any = spool.names(devices["name_id"])
+    return [
+        DeviceInfo(
+            device=int(device["device"]),
+            name=name.as_py(),
+            memory_bytes=int(device["memory_bytes"]),
+            compute_capability="{}.{}".format(
+                *divmod(int(device["compute_capability"]), 10)
+            ),
+            num_multiprocessors=int(device["num_multiprocessors"]),
+        )
+        for device, name in zip(devices, names, strict=True)
+    ]
+
+
+def _clocks(spool: Spool) -> Clocks:
+    process = spool.records["process"][0]
+    return Clocks(
+        realtime_ns=int(process["clock_realtime_ns"]),
+        monotonic_ns=int(process["clock_monotonic_ns"]),
+        cupti_ns=int(process["clock_cupti_ns"]),
+    )
+
+
+def _summarize(ranks: list[RankInfo], skipped: list[SkippedProcess]) -> Summary:
+    def rows(table: str) -> int:
+        return sum(info.counts[table] for info in ranks)
+
+    return Summary(
+        ranks=len(ranks),
+        launches=rows("launches"),
+        kernel_launches=sum(info.kernel_launches for info in ranks),
+        kernel_launches_with_access=sum(
+            info.kernel_launches_with_access for info in ranks
+        ),
+        accesses=rows("accesses"),
+        allocations=rows("allocations"),
+        iterations=rows("iterations"),
+        dropped=sum(info.losses.dropped for info in ranks),
+        torn=sum(info.losses.torn for info in ranks),
+        skipped=skipped,
+    )
+
+
+def _count(number: int, noun: str, plural: str | None = None) -> str:
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -1,0 +1,175 @@
+"""How far an access reaches, when a launch names only an address.
+
+From the framework allocator's history where there is one: to the end of the block that
+was alive at the launch. Else to the next address that anything named in the
+allocation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from transit.recorder.spool import Records
+
+Ints = npt.NDArray[np.int64]
+
+ALLOC, FREE, ALIVE_AT_START = 1, 2, 3  # BlockAction
+BEFORE = np.iinfo(np.int64).min
+NEVER = np.iinfo(np.int64).max
+
+# The allocator's history and CUPTI read different clocks, the former in microseconds.
+CLOCK_TOLERANCE_NS = 100_000
+
+
+@dataclass(frozen=True)
+class Lifetimes:
+    """Address ranges, alive from `born_ns` until `died_ns`, for sure at `seen_ns`."""
+
+    address: Ints
+    bytes: Ints
+    born_ns: Ints
+    died_ns: Ints
+    seen_ns: Ints
+
+    @classmethod
+    def of_blocks(cls, events: Records) -> Self:
+        """Pair the allocator's events into lifetimes."""
+        order = np.lexsort((events["host_ns"], events["address"], events["device"]))
+        events = _without_repeated_births(events[order])
+        same_as_next = _same_place(events[:-1], events[1:])
+        follows = np.append(False, same_as_next)[: len(events)]
+        followed = np.append(same_as_next, False)[: len(events)]
+
+        time = events["host_ns"].astype(np.int64)
+        is_free = events["action"] == FREE
+        after_birth = follows & ~np.append(True, is_free)[:-1]
+        died = np.where(followed, np.append(time, NEVER)[1:], NEVER)
+        born = np.where(events["action"] == ALLOC, time, BEFORE)
+        # A free whose birth nobody saw is a block that was there before.
+        died = np.where(is_free, time, died)
+        keep = ~is_free | ~after_birth
+        return cls(
+            events["address"][keep].astype(np.int64),
+            events["bytes"][keep].astype(np.int64),
+            born[keep],
+            died[keep],
+            time[keep],
+        )
+
+    @property
+    def end(self) -> Ints:
+        """Return the first address after each range."""
+        return self.address + self.bytes
+
+    def __len__(self) -> int:
+        """Return the number of ranges."""
+        return len(self.address)
+
+    def find(self, address: Ints, time_ns: Ints) -> Ints:
+        """Return the row alive at each address and time, -1 where there is none."""
+        row = np.full(len(address), -1, np.int64)
+        if not len(self) or not len(address):
+            return row
+        known, place = np.unique(address, return_inverse=True)
+        at = np.searchsorted(known, self.address)
+        starts = np.flatnonzero(known[np.minimum(at, len(known) - 1)] == self.address)
+        row = self._alive(starts, at[starts], place, time_ns)
+        # Most accesses name a block's start; the rest point into one.
+        inner = np.flatnonzero(row < 0)
+        if len(inner):
+            known, place = np.unique(address[inner], return_inverse=True)
+            pairs, at = self._containing(known)
+            row[inner] = self._alive(pairs, at, place, time_ns[inner])
+        return row
+
+    def _containing(self, known: Ints) -> tuple[Ints, Ints]:
+        """Return all pairs of a row and the index of a `known` address inside it."""
+        low = np.searchsorted(known, self.address)
+        count = np.searchsorted(known, self.end) - low
+        rows = np.repeat(np.arange(len(self)), count)
+        first = np.cumsum(count) - count
+        return rows, np.arange(len(rows)) - np.repeat(first - low, count)
+
+    def _alive(self, rows: Ints, at: Ints, place: Ints, time_ns: Ints) -> Ints:
+        """Choose among `rows`, which hold the places `at`, one for each query."""
+        num_rows = len(rows)
+        places = np.concatenate([at, place])
+        order = np.lexsort((np.concatenate([self.born_ns[rows], time_ns]), places))
+        position = np.arange(len(order))
+        is_row = order < num_rows
+        before = np.maximum.accumulate(np.where(is_row, position, -1))
+        after = np.where(is_row, position, len(order))
+        after = np.minimum.accumulate(after[::-1])[::-1]
+
+        queries = np.flatnonzero(~is_row)
+        query = order[queries] - num_rows
+        result = np.full(len(place), -1, np.int64)
+        nearest = np.full(len(query), CLOCK_TOLERANCE_NS, np.int64)
+        for found in (before[queries], after[queries]):
+            pair = order[np.clip(found, 0, len(order) - 1)]
+            valid = (found >= 0) & (found < len(order)) & (pair < num_rows)
+            valid &= places[pair] == place[query]
+            candidate = rows[pair[valid]]
+            distance = self._distance(candidate, time_ns[query[valid]])
+            better = distance <= nearest[valid]
+            chosen = np.flatnonzero(valid)[better]
+            # A later block must be strictly nearer, an earlier one within tolerance.
+            nearest[chosen] = distance[better] - 1
+            result[query[chosen]] = candidate[better]
+        return result
+
+    def _distance(self, rows: Ints, time_ns: Ints) -> Ints:
+        """Return how long before its birth or after its death each time is."""
+        early = np.where(self.born_ns[rows] > time_ns, self.born_ns[rows] - time_ns, 0)
+        late = np.where(self.died_ns[rows] < time_ns, time_ns - self.died_ns[rows], 0)
+        return np.maximum(early, late)
+
+
+def bytes_to_next_base(
+    allocation: Ints, offset: Ints, allocation_bytes: Ints, num_answers: int
+) -> Ints:
+    """Return the distance from each base to the next one in its allocation.
+
+    Parameters
+    ----------
+    allocation, offset
+        Every base ever seen: row of its allocation, place in it.
+    allocation_bytes
+        Size of each allocation.
+    num_answers
+        How many bases, from the first, to answer for.
+    """
+    order = np.lexsort((offset, allocation))
+    allocation, offset = allocation[order], offset[order]
+    is_new = np.append(True, (np.diff(allocation) != 0) | (np.diff(offset) != 0))[
+        : len(order)
+    ]
+    first = np.flatnonzero(is_new)
+    end = allocation_bytes[allocation[first]]
+    has_next = np.flatnonzero(np.diff(allocation[first]) == 0)
+    end[has_next] = offset[first[has_next + 1]]
+    distance = np.empty(len(order), np.int64)
+    distance[order] = (end - offset[first])[np.cumsum(is_new) - 1]
+    return distance[:num_answers]
+
+
+def _same_place(left: Records, right: Records) -> npt.NDArray[np.bool_]:
+    same: npt.NDArray[np.bool_] = (left["address"] == right["address"]) & (
+        left["device"] == right["device"]
+    )
+    return same
+
+
+def _without_repeated_births(events: Records) -> Records:
+    """Drop what the snapshot lists as alive and the history saw being born."""
+    repeated = np.zeros(len(events), bool)
+    repeated[1:] = (
+        _same_place(events[:-1], events[1:])
+        & (events["action"][1:] == ALIVE_AT_START)
+        & (events["action"][:-1] != FREE)
+    )
+    return events[~repeated]

@@ -1,0 +1,124 @@
+"""Launches of one rank, joined with what the GPU did for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transit.errors import TraceError
+from transit.recorder.columns import Ints, int64, known_labels, nullable, signatures
+from transit.recorder.extents import NEVER
+from transit.recorder.spool import Records, Spool
+
+KINDS = {1: "kernel", 2: "copy", 3: "set", 4: "graph"}
+KERNEL = 1
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Launches by ascending id, and how the GPU ran them."""
+
+    table: pa.Table
+    ids: Ints
+    host_ns: Ints
+    num_unmatched_activities: int
+    num_untimed_activities: int
+    num_clock_steps: int
+
+    def next_at(self, time_ns: Ints) -> Ints:
+        """Return the id of the first launch not before each time."""
+        after_last = self.ids[-1:] + 1 if len(self.ids) else 0
+        reached = np.maximum.accumulate(self.host_ns)
+        return np.append(self.ids, after_last)[np.searchsorted(reached, time_ns)]
+
+
+def join(spool: Spool) -> Launches:
+    """Join launches with the activity they started."""
+    records = spool.records["launch"]
+    records = records[np.argsort(records["launch_id"], kind="stable")]
+    host_ns = int64(records["host_ns"], "launch time")
+    ids = int64(records["launch_id"], "launch id")
+    if not np.diff(ids).all():
+        raise TraceError(f"{spool.folder} is damaged: it has a launch twice.")
+    names = spool.names(records["name_id"])
+    shape = [
+        records[field][:, axis] for field in ("grid", "block") for axis in range(3)
+    ]
+    if len(records) and max(int(extent.max()) for extent in shape) >= 1 << 31:
+        raise TraceError(f"{spool.folder} is damaged: a launch has an impossible grid.")
+    timing = _join_activities(records["correlation_id"], spool.records["activity"])
+    columns: dict[str, Any] = {
+        "launch_id": ids,
+        "correlation_id": records["correlation_id"].astype(np.int64),
+        "kind": known_labels(records["kind"], KINDS, "launch kind"),
+        "name": names,
+        "signature": signatures(names, [records["kind"], *shape]),
+        "device": records["device"],
+        "stream": records["stream"],
+        "host_ns": host_ns,
+        "start_ns": nullable(timing.start_ns, timing.untimed),
+        "end_ns": nullable(timing.end_ns, timing.untimed),
+        "graph_id": nullable(timing.graph_id, timing.graph_id == 0),
+        "graph_node_id": nullable(timing.graph_node_id, timing.graph_node_id == 0),
+    }
+    for name, extent in zip(_SHAPE_COLUMNS, shape, strict=True):
+        columns[name] = extent.astype(np.int32)
+    return Launches(
+        pa.table(columns),
+        ids,
+        host_ns,
+        timing.num_unmatched,
+        timing.num_untimed,
+        int(np.count_nonzero(np.diff(host_ns) < -_CLOCK_STEP_NS)),
+    )
+
+
+_SHAPE_COLUMNS = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+# Two threads may number their launches in another order than they read the clock.
+_CLOCK_STEP_NS = 1_000_000
+
+
+@dataclass(frozen=True)
+class _Timing:
+    start_ns: Ints
+    end_ns: Ints
+    untimed: npt.NDArray[np.bool_]
+    graph_id: Ints
+    graph_node_id: Ints
+    num_unmatched: int
+    num_untimed: int
+
+
+def _join_activities(correlation_id: npt.NDArray[Any], activity: Records) -> _Timing:
+    """Find each launch's time on the GPU: a graph's is that of all its nodes."""
+    activity = activity[np.argsort(activity["correlation_id"], kind="stable")]
+    ids, first, count = np.unique(
+        activity["correlation_id"], return_index=True, return_counts=True
+    )
+    start, end = activity["start_ns"], activity["end_ns"]
+    timed = (start > 0) & (end >= start) & (end < NEVER)
+    place = np.searchsorted(ids, correlation_id)
+    found = np.append(ids.astype(np.int64), -1)[place] == correlation_id
+
+    def gather(per_id: npt.NDArray[Any]) -> Ints:
+        return np.where(found, np.append(per_id.astype(np.int64), 0)[place], 0)
+
+    def reduce(ufunc: np.ufunc, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return np.asarray(ufunc.reduceat(values, first)) if len(ids) else values
+
+    start_ns = gather(reduce(np.minimum, np.where(timed, start, NEVER)))
+    end_ns = gather(reduce(np.maximum, np.where(timed, end, 0)))
+    node = np.where(count == 1, activity["graph_node_id"][first], 0)
+    return _Timing(
+        start_ns,
+        end_ns,
+        end_ns == 0,
+        gather(reduce(np.maximum, activity["graph_id"])),
+        gather(node),
+        int(np.count_nonzero(~np.isin(activity["correlation_id"], correlation_id))),
+        int(np.count_nonzero(~timed)),
+    )

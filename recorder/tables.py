@@ -1,0 +1,217 @@
+"""The tables of one rank out of its spool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transit.recorder.columns import (
+    Ints,
+    constant,
+    int64,
+    known_labels,
+    labels,
+    nullable,
+)
+from transit.recorder.extents import (
+    BEFORE,
+    NEVER,
+    Lifetimes,
+    bytes_to_next_base,
+)
+from transit.recorder.launches import Launches
+from transit.recorder.spool import Spool
+
+DIRECTIONS = {0: "unknown", 1: "read", 2: "write", 3: "both"}
+SOURCES = {1: "parameter", 2: "copy", 3: "set"}
+ALLOCATION_APIS = {
+    1: "mem_alloc",
+    2: "managed",
+    3: "async",
+    4: "pitch",
+    5: "vmm",
+    6: "host",
+}
+RECORDING_STARTED, ITERATION_END = 1, 2
+
+
+@dataclass(frozen=True)
+class Allocations:
+    """Allocations by ascending id."""
+
+    table: pa.Table
+    ids: Ints
+    lifetimes: Lifetimes
+
+    def rows(self, ids: npt.NDArray[Any]) -> Ints:
+        """Return each id's row, -1 for an unknown one."""
+        place = np.searchsorted(self.ids, ids)
+        found = np.append(self.ids, -1)[place] == ids
+        return np.where(found, place, -1)
+
+
+def allocations(spool: Spool) -> Allocations:
+    """Join allocations with their frees."""
+    records, frees = spool.records["allocation"], spool.records["free"]
+    # Registering an observer may report an allocation in the making twice.
+    ids, first = np.unique(records["allocation_id"], return_index=True)
+    records = records[first]
+    freed, free_row = np.unique(frees["allocation_id"], return_index=True)
+    place = np.searchsorted(freed, ids)
+    never = np.append(freed.astype(np.int64), -1)[place] != ids
+    row = np.append(free_row, -1)[place]
+    died_ns = np.append(int64(frees["host_ns"], "time of a free"), 0)[row]
+    free_launch_id = np.append(int64(frees["launch_id"], "launch id"), 0)[row]
+    address = int64(records["address"], "address")
+    size = int64(records["bytes"], "allocation size")
+    columns: dict[str, Any] = {
+        "allocation_id": ids.astype(np.int64),
+        "ordinal": nullable(records["ordinal"], records["ordinal"] < 0),
+        "device": records["device"],
+        "address": records["address"],
+        "bytes": size,
+        "api": known_labels(records["api"], ALLOCATION_APIS, "allocation API"),
+        "caller": spool.names(records["caller_name_id"]),
+        "alloc_launch_id": int64(records["launch_id"], "launch id"),
+        "free_launch_id": nullable(free_launch_id, never),
+    }
+    born_ns = int64(records["host_ns"], "time of an allocation")
+    lifetimes = Lifetimes(
+        address, size, born_ns, np.where(never, NEVER, died_ns), born_ns
+    )
+    return Allocations(pa.table(columns), ids.astype(np.int64), lifetimes)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """What the framework's allocator handed out, by place.
+
+    `lifetimes` holds all of them; the rest those inside one allocation.
+    """
+
+    table: pa.Table
+    lifetimes: Lifetimes
+    allocation_row: Ints
+    offset: Ints
+    num_unresolved: int
+
+
+def blocks(spool: Spool, launched: Launches, allocated: Allocations) -> Blocks:
+    """Pair the allocator's events, and place the blocks in allocations."""
+    events = spool.records["block"]
+    for name in ("host_ns", "address", "bytes"):
+        int64(events[name], f"block {name}")
+    everywhere = Lifetimes.of_blocks(events)
+    row = allocated.lifetimes.find(everywhere.address, everywhere.seen_ns)
+    inside = everywhere.end <= np.append(allocated.lifetimes.end, 0)[row]
+    keep = np.flatnonzero((row >= 0) & inside)
+    offset = everywhere.address[keep] - allocated.lifetimes.address[row[keep]]
+    order = np.lexsort((everywhere.seen_ns[keep], offset, row[keep]))
+    keep, offset = keep[order], offset[order]
+    born, died = everywhere.born_ns[keep], everywhere.died_ns[keep]
+    columns: dict[str, Any] = {
+        "allocation_id": allocated.ids[row[keep]],
+        "offset": offset,
+        "bytes": everywhere.bytes[keep],
+        "alloc_launch_id": nullable(launched.next_at(born), born == BEFORE),
+        "free_launch_id": nullable(launched.next_at(died), died == NEVER),
+        "label": labels(np.full(len(keep), -1), {0: ""}),
+    }
+    return Blocks(
+        pa.table(columns), everywhere, row[keep], offset, len(row) - len(keep)
+    )
+
+
+def accesses(
+    spool: Spool, launched: Launches, allocated: Allocations, blocks: Blocks
+) -> tuple[pa.Table, int]:
+    """Resolve accesses to places in allocations; also count those that resist."""
+    records = spool.records["access"]
+    launch_ids = int64(records["launch_id"], "launch id")
+    launch_row = np.searchsorted(launched.ids, launch_ids)
+    known = np.append(launched.ids, -1)[launch_row] == launch_ids
+    row = allocated.rows(records["allocation_id"])
+    size = np.append(allocated.lifetimes.bytes, 0)
+    base = np.append(allocated.lifetimes.address, 0)
+    address = int64(records["address"], "address")
+    offset = address - base[row]
+    known &= (row >= 0) & (offset >= 0) & (offset < size[row])
+
+    keep = np.flatnonzero(known)
+    order = np.lexsort((offset[keep], row[keep], launch_row[keep]))
+    keep = keep[order]
+    records, row, offset = records[keep], row[keep], offset[keep]
+    host_ns = launched.host_ns[launch_row[keep]]
+    reach, extent = _extents(records["bytes"], row, offset, host_ns, allocated, blocks)
+    columns: dict[str, Any] = {
+        "launch_id": launch_ids[keep],
+        "allocation_id": allocated.ids[row],
+        "offset": offset,
+        "bytes": np.minimum(reach, size[row] - offset),
+        "extent": labels(extent, {_EXACT: "exact", _BLOCK: "block", _GAP: "gap"}),
+        "direction": known_labels(records["direction"], DIRECTIONS, "direction"),
+        "source": known_labels(records["source"], SOURCES, "access source"),
+    }
+    return pa.table(columns), len(known) - len(keep)
+
+
+_EXACT, _BLOCK, _GAP = range(3)
+
+
+def _extents(
+    size: npt.NDArray[np.uint64],
+    row: Ints,
+    offset: Ints,
+    host_ns: Ints,
+    allocated: Allocations,
+    blocks: Blocks,
+) -> tuple[Ints, Ints]:
+    """Return how many bytes each access may reach, and how that is known."""
+    reach = int64(size, "access size")
+    extent = np.full(len(reach), _EXACT, np.int64)
+    # Bases are those of all launches and of all blocks.
+    gap = bytes_to_next_base(
+        np.concatenate([row, blocks.allocation_row]),
+        np.concatenate([offset, blocks.offset]),
+        allocated.lifetimes.bytes,
+        len(row),
+    )
+    address = allocated.lifetimes.address[row] + offset
+    unknown = np.flatnonzero(reach == 0)
+    reach[unknown], extent[unknown] = gap[unknown], _GAP
+    block = blocks.lifetimes.find(address[unknown], host_ns[unknown])
+    inside, block = unknown[block >= 0], block[block >= 0]
+    reach[inside] = blocks.lifetimes.end[block] - address[inside]
+    extent[inside] = _BLOCK
+    return reach, extent
+
+
+def iterations(spool: Spool, launched: Launches) -> pa.Table:
+    """Return the launches between each two ends of an optimizer step."""
+    marks = spool.records["mark"]
+    marks = marks[np.argsort(marks["launch_id"], kind="stable")]
+    ends = marks[marks["kind"] == ITERATION_END]
+    bounds = int64(ends["launch_id"], "launch id")
+    steps = ends["value"].astype(np.int64)
+    # A recording that skipped steps starts when one ends.
+    started = marks[marks["kind"] == RECORDING_STARTED]
+    if len(started) and len(steps) and steps[0] > 1:
+        bounds = np.append(started["launch_id"][:1].astype(np.int64), bounds)
+    else:
+        steps = steps[1:]
+    ids = launched.ids
+    low = np.searchsorted(ids, bounds[:-1])
+    high = np.searchsorted(ids, bounds[1:]) - 1
+    full = low <= high
+    low, high = low[full], high[full]
+    columns: dict[str, Any] = {
+        "iteration": steps[full],
+        "first_launch_id": ids[low],
+        "last_launch_id": ids[high],
+        "found_by": constant("optimizer step", len(low)),
+    }
+    return pa.table(columns)
