@@ -108,3 +108,21 @@ class Timeline:
         np.add.at(changes, self.first, sizes)
         np.subtract.at(changes, self.last, sizes)
         return np.cumsum(changes)[:-1]
+
+
+def job_peak_bytes(trace: Trace) -> int:
+    """Return the most GPU memory the job takes up at once, on the GPU that needs most.
+
+    It counts as plans do: what can be moved in whole pieces.
+    """
+    peak_pieces = 0
+    for rank in trace.ranks:
+        allocations = read_allocations(trace, rank)
+        for device in np.unique(allocations.device):
+            gpu = allocations.where(allocations.device == device)
+            timeline, movable = Timeline(gpu), gpu.ordinal >= 0
+            kept_bytes = timeline.total(np.where(movable, 0, gpu.bytes))
+            pieces = timeline.total(np.where(movable, gpu.num_pieces, 0))
+            pieces -= -kept_bytes // PIECE_BYTES
+            peak_pieces = max(peak_pieces, int(pieces.max(initial=0)))
+    return peak_pieces * PIECE_BYTES

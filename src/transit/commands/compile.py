@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from transit.commands.options import Force, Json
-from transit.units import format_bytes, parse_size
+from transit.units import format_bytes, format_ns, parse_size
 
 log = logging.getLogger(__name__)
 
@@ -63,10 +63,11 @@ def compile_(
 
     Example: transit compile trace/ --gpu-memory 40GiB -o plan.json
     """
-    from transit.compiler.compiler import compile_trace, job_peak_bytes
+    from transit.compiler.compiler import compile_trace
+    from transit.compiler.lifetimes import job_peak_bytes
     from transit.compiler.machine import load
     from transit.compiler.plan import dump
-    from transit.compiler.summary import summarize
+    from transit.compiler.summary import summarise
     from transit.files import refuse_existing
     from transit.traces.reader import Trace
 
@@ -82,7 +83,7 @@ def compile_(
         policy=policy.value,
         machine=profile,
     )
-    summary = summarize(plan)
+    summary = summarise(plan)
     if output:
         dump(plan, output, force=force)
     if as_json:
@@ -96,14 +97,21 @@ def compile_(
 
 
 def _tell(summary: dict[str, Any]) -> None:
+    budget = format_bytes(summary["gpu_memory_bytes"])
+    if summary["fits_without_spilling"]:
+        peak = format_bytes(summary["job_peak_bytes"])
+        log.info("the job fits: it needs %s of %s; nothing is moved", peak, budget)
+        return
     log.info(
-        "policy %s: at most %s of %s on the GPU; %s stay there, %s are read in place "
-        "on the host",
+        "policy %s: at most %s of %s on the GPU at once; %s are read in place on the "
+        "host",
         summary["policy"],
         format_bytes(summary["peak_resident_bytes"]),
-        format_bytes(summary["gpu_memory_bytes"]),
-        format_bytes(summary["resident_bytes"]),
+        budget,
         format_bytes(summary["zero_copy_bytes"]),
     )
-    if not summary["zero_copy_bytes"]:
-        log.info("everything fits: nothing is placed on the host")
+    log.info(
+        "estimated, not measured: %s over the link per iteration, which adds %s",
+        format_bytes(summary["estimated_link_bytes_per_iteration"]),
+        format_ns(summary["estimated_extra_ns_per_iteration"]),
+    )

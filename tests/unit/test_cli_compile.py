@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_cli import transit
+from trace_factory import write_trace
+
+from transit.compiler.lifetimes import job_peak_bytes
+from transit.compiler.plan import load
+from transit.traces.reader import Trace
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return write_trace(tmp_path / "trace")
+
+
+def test_percentages_are_of_what_the_plan_calls_the_peak(trace: Path) -> None:
+    done = transit("compile", trace, "--gpu-memory", "80%", "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["job_peak_bytes"] == job_peak_bytes(Trace.open(trace))
+    assert summary["gpu_memory_bytes"] == int(summary["job_peak_bytes"] * 0.8)
+    assert 0 < summary["peak_resident_bytes"] <= summary["gpu_memory_bytes"]
+    assert summary["zero_copy_bytes"] > 0
+    assert summary["window_bytes"] == 0
+    assert summary["policy"] == "reuse"
+    assert summary["iteration_launches"] == 12
+    assert "estimated, not measured" in done.stderr
+
+
+def test_plan_is_written_once(trace: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    arguments = ["compile", trace, "--gpu-memory", "80%", "-o", plan]
+    done = transit(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert f"next: transit replay --plan {plan}" in done.stderr
+    before = plan.read_bytes()
+
+    again = transit(*arguments, "--policy", "advise")
+    assert again.returncode == 1
+    assert "--force" in again.stderr
+    assert plan.read_bytes() == before
+
+    forced = transit(*arguments, "--policy", "advise", "--force")
+    assert forced.returncode == 0, forced.stderr
+    assert load(plan).policy == "advise"
+
+
+def test_larger_budget_than_the_job(trace: Path) -> None:
+    done = transit("compile", trace, "--gpu-memory", "40GiB", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["zero_copy_bytes"] == 0
+    assert "the job fits" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--gpu-memory", "1MiB"], "needs at least"),
+        (["--gpu-memory", "lots"], "not a size"),
+        (["--gpu-memory", "0"], "not a possible amount"),
+        (["--gpu-memory", "80%", "--machine", "abacus"], "abacus"),
+    ],
+)
+def test_what_cannot_be_compiled(
+    arguments: list[str], message: str, trace: Path, tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.json"
+    done = transit("compile", trace, *arguments, "-o", plan)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not plan.exists()
