@@ -102,6 +102,11 @@ class Timeline:
         self.first = np.searchsorted(self._moments, comes)
         self.last = np.searchsorted(self._moments, goes, side="right")
 
+    def unmovable_pieces(self, allocations: Allocations) -> Ints:
+        """Count what libraries keep at each moment; the driver packs small ones."""
+        sizes = np.where(allocations.ordinal >= 0, 0, allocations.bytes)
+        return -(-self.total(sizes) // PIECE_BYTES)
+
     def total(self, sizes: Ints) -> Ints:
         """Sum the sizes of the allocations alive at each moment."""
         changes = np.zeros(len(self._moments) + 1, np.int64)
@@ -126,3 +131,10 @@ def job_peak_bytes(trace: Trace) -> int:
             pieces -= -kept_bytes // PIECE_BYTES
             peak_pieces = max(peak_pieces, int(pieces.max(initial=0)))
     return peak_pieces * PIECE_BYTES
+
+
+def peak_pieces(gpu: Allocations) -> int:
+    """Return the most pieces that the allocations of one GPU take up at once."""
+    timeline = Timeline(gpu)
+    movable = timeline.total(np.where(gpu.ordinal >= 0, gpu.num_pieces, 0))
+    return int((movable + timeline.unmovable_pieces(gpu)).max())

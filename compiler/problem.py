@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transit.compiler.arrays import Bools, Ints
+from transit.compiler.arrays import Ints
 from transit.compiler.lifetimes import Allocations, Timeline
 from transit.compiler.plan import PIECE_BYTES
 from transit.compiler.regions import Regions
@@ -34,12 +34,11 @@ class Problem:
         """Lay out the lifetimes of all the allocations of one GPU."""
         timeline = Timeline(gpu)
         movable = gpu.ordinal >= 0
-        kept_bytes = timeline.total(np.where(movable, 0, gpu.bytes))
         return cls(
             allocations=gpu.where(movable),
             regions=regions,
             budget=gpu_memory_bytes // PIECE_BYTES,
-            unmovable=-(-kept_bytes // PIECE_BYTES),
+            unmovable=timeline.unmovable_pieces(gpu),
             first=timeline.first[movable],
             last=timeline.last[movable],
         )
@@ -62,7 +61,6 @@ class Problem:
         np.subtract.at(change, self.last[self.regions.allocation], kept)
         return self.unmovable + np.cumsum(change)[:-1]
 
-    def peak(self, spilled: Bools) -> int:
-        """Return the most pieces on the GPU when whole regions are zero-copy."""
-        zero_copy = np.where(spilled, self.regions.num_pieces, 0)
-        return int(self.resident(zero_copy).max(initial=0))
+    def peak(self, zero_copy: Ints) -> int:
+        """Return the most pieces that are on the GPU at any moment."""
+        return int(self.resident(zero_copy).max())

@@ -1,0 +1,51 @@
+"""Refuse a budget that a policy cannot meet, and say what can be met."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from transit.compiler.plan import PIECE_BYTES
+from transit.compiler.policies import POLICIES, Policy
+from transit.compiler.problem import Problem
+from transit.errors import BudgetError
+from transit.units import format_bytes
+
+GIB = 1 << 30
+
+
+def smallest_budget(problem: Problem, policy: Policy) -> int:
+    """Return the least pieces of 2 MiB that a policy can make do with."""
+    spilled = np.where(policy.may_spill(problem), problem.regions.num_pieces, 0)
+    return problem.peak(spilled)
+
+
+def check_budget(problem: Problem, policy_name: str, where: str) -> None:
+    """Raise `BudgetError` if the policy cannot meet the problem's budget."""
+    policy = POLICIES[policy_name]
+    smallest = smallest_budget(problem, policy)
+    if smallest <= problem.budget:
+        return
+    unmovable = int(problem.unmovable.max())
+    reasons = [f"{_enough(unmovable)} belong to libraries and cannot be moved"]
+    if smallest > unmovable:
+        reasons.append(
+            "what kernels re-read stays, as reading it over the link is slow"
+        )
+    message = (
+        f"{where}: policy {policy_name} needs at least {_enough(smallest)} of GPU "
+        f"memory, and the budget is {format_bytes(problem.budget * PIECE_BYTES)}: "
+        f"{'; '.join(reasons)}. Give --gpu-memory {_enough(smallest, '')} or more"
+    )
+    for name, other in POLICIES.items():
+        if (less := smallest_budget(problem, other)) <= problem.budget:
+            message += f", or use --policy {name}: slower, it needs {_enough(less)}"
+    raise BudgetError(message)
+
+
+def _enough(pieces: int, space: str = " ") -> str:
+    """Write pieces as a size, rounded up so that it is enough as a budget."""
+    num_bytes = pieces * PIECE_BYTES
+    if num_bytes < GIB:
+        return f"{num_bytes >> 20}{space}MiB"
+    hundredths = -(-num_bytes * 100 // GIB)
+    return f"{hundredths // 100}.{hundredths % 100:02}{space}GiB"
