@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from transit.errors import TransitError
+from transit.files import write_text
 
 MAX_FILE_BYTES = 256 << 20
 MAX_ERRORS_SHOWN = 3
@@ -33,23 +32,16 @@ def read_model(
 
 
 def write_json(value: object, path: Path, *, force: bool, error: MakeError) -> None:
-    """Write deterministic JSON beside ``path``, then rename it into place."""
+    """Write deterministic JSON; what is at ``path`` is kept unless ``force``."""
     text = json.dumps(value, sort_keys=True, indent=1, allow_nan=False) + "\n"
-    target = path.resolve()
+    target = path.resolve()  # a link stays a link
     if target.exists() and not target.is_file():
         raise error(f"{path}: exists and is not a regular file; choose another name")
     if target.exists() and not force:
-        raise error(f"{path}: exists; use --force to replace it")
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        raise error(f"{path}: exists already; pass --force to replace it")
     try:
-        with temporary.open("x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
+        write_text(target, text)
     except OSError as failed:
-        with suppress(OSError):
-            temporary.unlink()
         raise error(f"{path}: cannot be written: {failed.strerror}") from None
 
 

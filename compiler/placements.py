@@ -13,13 +13,17 @@ from transit.compiler.problem import Problem
 _Range = tuple[int, int, PlacementKind, int]
 
 
-def place(problem: Problem, zero_copy: Ints) -> Iterator[Allocation]:
+def place(
+    problem: Problem, zero_copy: Ints, *, why_spilled: str
+) -> Iterator[Allocation]:
     """Give every allocation its placements, sorted by ordinal.
 
     Parameters
     ----------
     zero_copy
         How many pieces of each region are zero-copy, counted from its end.
+    why_spilled
+        The policy's reason, for people who read the plan.
     """
     allocations = problem.allocations
     ranges: list[list[_Range]] = [[] for _ in range(len(allocations))]
@@ -30,7 +34,7 @@ def place(problem: Problem, zero_copy: Ints) -> Iterator[Allocation]:
             device=int(allocations.device[index]),
             ordinal=int(allocations.ordinal[index]),
             bytes=int(allocations.bytes[index]),
-            placements=tuple(_merge(problem, ranges[index])),
+            placements=tuple(_merge(problem, ranges[index], why_spilled)),
         )
 
 
@@ -43,19 +47,22 @@ def _split(problem: Problem, region: int, zero_copy: int) -> Iterator[_Range]:
         yield first + resident, zero_copy, "zero-copy", region
 
 
-def _merge(problem: Problem, ranges: list[_Range]) -> Iterator[Placement]:
+def _merge(
+    problem: Problem, ranges: list[_Range], why_spilled: str
+) -> Iterator[Placement]:
     """Join neighbours of one placement: plans are read by people."""
     for kind, group in groupby(ranges, key=lambda item: item[2]):
         members = list(group)
+        use = _use(problem, [region for _, _, _, region in members])
         yield Placement(
             offset=members[0][0] * PIECE_BYTES,
             bytes=sum(pieces for _, pieces, _, _ in members) * PIECE_BYTES,
             placement=kind,
-            why=_why(problem, [region for _, _, _, region in members]),
+            why=use if kind == "resident" else f"{why_spilled}: {use}",
         )
 
 
-def _why(problem: Problem, members: list[int]) -> str:
+def _use(problem: Problem, members: list[int]) -> str:
     """Say how the iteration uses the regions of a range, largest share first."""
     regions = problem.regions
     pieces: dict[str, int] = {}

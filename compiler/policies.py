@@ -20,7 +20,7 @@ class Policy:
 
     may_spill: Callable[[Problem], Bools]
     choose: Callable[[Problem], Ints]
-    summary: str
+    why_spilled: str
 
 
 def advise(problem: Problem) -> Ints:
@@ -75,8 +75,6 @@ def _anything(problem: Problem) -> Bools:
 
 
 POLICIES = {
-    "reuse": Policy(
-        _streamed, reuse, "spill what is streamed, never what kernels re-read"
-    ),
-    "advise": Policy(_anything, advise, "spill whole allocations, the last made first"),
+    "reuse": Policy(_streamed, reuse, "costs least on the link"),
+    "advise": Policy(_anything, advise, "past the budget in allocation order"),
 }

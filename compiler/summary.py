@@ -9,7 +9,7 @@ from transit.compiler.plan import Plan
 VERSION = 1
 
 
-def summarise(plan: Plan) -> dict[str, Any]:
+def summarize(plan: Plan) -> dict[str, Any]:
     """Return the plan's totals; what is not exact is named ``estimated_``."""
     summary = plan.summary
     return {
