@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import typer.main
+from command_line import transit
 from trace_factory import write_trace
 
 from transit import __version__, cli
@@ -15,20 +15,6 @@ from transit.runtime.preload import JOB_VARIABLES
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
-
-
-def transit(
-    *arguments: str | Path, cwd: Path | None = None, **variables: str
-) -> subprocess.CompletedProcess[str]:
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("TRANSIT_")}
-    return subprocess.run(
-        [sys.executable, "-m", "transit", *map(str, arguments)],
-        env={**inherited, **variables},
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
 
 
 @pytest.fixture

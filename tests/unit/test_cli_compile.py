@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from test_cli import transit
+from command_line import transit
 from trace_factory import write_trace
 
 from transit.compiler.lifetimes import job_peak_bytes
