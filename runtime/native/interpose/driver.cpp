@@ -1,0 +1,77 @@
+#include "runtime/native/interpose/driver.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+#include <initializer_list>
+
+namespace transit {
+namespace {
+
+std::atomic<void*> g_libcuda{nullptr};
+
+void* open_libcuda() {
+  if (void* seen = g_libcuda.load()) return seen;
+  return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+}
+
+Driver load_driver() {
+  Driver driver{};
+  void* libcuda = open_libcuda();
+  if (libcuda == nullptr) return driver;
+  const DlsymFn find = real_dlsym();
+#define CALL(name) \
+  driver.name = reinterpret_cast<decltype(driver.name)>(find(libcuda, #name));
+  TRANSIT_DRIVER_CALLS(CALL)
+#define OWN(symbol, ...) CALL(symbol)
+#define COUNTED(symbol, ...) CALL(symbol)
+#include "runtime/native/interpose/hooks.def"
+#undef CALL
+  return driver;
+}
+
+}  // namespace
+
+const Driver& driver() {
+  static const Driver instance = load_driver();
+  return instance;
+}
+
+bool is_from_libcuda(const void* address) {
+  Dl_info info;
+  if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return false;
+  const char* slash = strrchr(info.dli_fname, '/');
+  const char* file = slash != nullptr ? slash + 1 : info.dli_fname;
+  if (strncmp(file, "libcuda.so", strlen("libcuda.so")) != 0) return false;
+  if (g_libcuda.load(std::memory_order_relaxed) == nullptr) {
+    g_libcuda.store(dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD));
+  }
+  return true;
+}
+
+bool is_libcuda_loaded() {
+  if (g_libcuda.load(std::memory_order_relaxed) != nullptr) return true;
+  void* handle = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  if (handle != nullptr) dlclose(handle);
+  return handle != nullptr;
+}
+
+const char* error_name(CUresult result) {
+  const char* name = nullptr;
+  if (driver().cuGetErrorName != nullptr) driver().cuGetErrorName(result, &name);
+  return name != nullptr ? name : "an unknown CUDA error";
+}
+
+// Runs before the sanitizers are ready: their start-up calls dlsym.
+__attribute__((no_sanitize("address", "thread", "undefined"))) DlsymFn real_dlsym() {
+  static DlsymFn real = nullptr;  // a race stores the same value twice
+  if (real == nullptr) {
+    for (const char* version : {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"}) {
+      real = reinterpret_cast<DlsymFn>(dlvsym(RTLD_NEXT, "dlsym", version));
+      if (real != nullptr) break;
+    }
+  }
+  return real;
+}
+
+}  // namespace transit

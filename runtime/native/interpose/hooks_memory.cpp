@@ -1,0 +1,180 @@
+// Memory: allocation, freeing, and what is asked about an address.
+#include "runtime/native/interpose/driver.h"
+#include "runtime/native/interpose/events.h"
+#include "runtime/native/interpose/export.h"
+#include "runtime/native/lifecycle/log.h"
+#include "runtime/native/lifecycle/process.h"
+
+#define CALLER __builtin_return_address(0)
+
+namespace {
+
+using transit::driver;
+namespace events = transit::events;
+
+// Calls the driver's function, or says that it has none.
+template <typename Function, typename... Arguments>
+CUresult call(Function real, Arguments... arguments) {
+  return real != nullptr ? real(arguments...) : CUDA_ERROR_NOT_FOUND;
+}
+
+CUdeviceptr as_address(void* host) { return reinterpret_cast<CUdeviceptr>(host); }
+
+}  // namespace
+
+TRANSIT_HOOK CUresult cuInit(unsigned flags) {
+  const CUresult result = call(driver().cuInit, flags);
+  if (result == CUDA_SUCCESS) transit::start();
+  return result;
+}
+
+TRANSIT_HOOK CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
+  return events::on_mem_alloc(address, bytes, CALLER);
+}
+
+TRANSIT_HOOK CUresult cuMemFree_v2(CUdeviceptr address) {
+  return events::on_mem_free(address);
+}
+
+TRANSIT_HOOK CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch,
+                                         size_t width, size_t height,
+                                         unsigned element_bytes) {
+  const CUresult result =
+      call(driver().cuMemAllocPitch_v2, address, pitch, width, height, element_bytes);
+  if (result == CUDA_SUCCESS) {
+    events::on_alloc(TRANSIT_API_PITCH, *address, *pitch * height, CALLER);
+  }
+  return result;
+}
+
+TRANSIT_HOOK CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes,
+                                        unsigned flags) {
+  const CUresult result = call(driver().cuMemAllocManaged, address, bytes, flags);
+  if (result == CUDA_SUCCESS) {
+    events::on_alloc(TRANSIT_API_MANAGED, *address, bytes, CALLER);
+  }
+  return result;
+}
+
+#define ALLOC_ASYNC(symbol)                                                           \
+  TRANSIT_HOOK CUresult symbol(CUdeviceptr* address, size_t bytes, CUstream stream) { \
+    const CUresult result = call(driver().symbol, address, bytes, stream);            \
+    if (result == CUDA_SUCCESS) {                                                     \
+      events::on_alloc(TRANSIT_API_ASYNC, *address, bytes, CALLER);                   \
+    }                                                                                 \
+    return result;                                                                    \
+  }
+ALLOC_ASYNC(cuMemAllocAsync)
+ALLOC_ASYNC(cuMemAllocAsync_ptsz)
+
+#define ALLOC_FROM_POOL(symbol)                                                       \
+  TRANSIT_HOOK CUresult symbol(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, \
+                               CUstream stream) {                                     \
+    const CUresult result = call(driver().symbol, address, bytes, pool, stream);      \
+    if (result == CUDA_SUCCESS) {                                                     \
+      events::on_alloc(TRANSIT_API_ASYNC, *address, bytes, CALLER);                   \
+    }                                                                                 \
+    return result;                                                                    \
+  }
+ALLOC_FROM_POOL(cuMemAllocFromPoolAsync)
+ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz)
+
+#define FREE_ASYNC(symbol)                                             \
+  TRANSIT_HOOK CUresult symbol(CUdeviceptr address, CUstream stream) { \
+    events::on_free(address);                                          \
+    return call(driver().symbol, address, stream);                     \
+  }
+FREE_ASYNC(cuMemFreeAsync)
+FREE_ASYNC(cuMemFreeAsync_ptsz)
+
+TRANSIT_HOOK CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
+                               CUmemGenericAllocationHandle handle,
+                               unsigned long long flags) {
+  const CUresult result =
+      call(driver().cuMemMap, address, bytes, offset, handle, flags);
+  if (result == CUDA_SUCCESS) events::on_map(address, bytes, handle, CALLER);
+  return result;
+}
+
+TRANSIT_HOOK CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
+  events::on_unmap(address, bytes);
+  return call(driver().cuMemUnmap, address, bytes);
+}
+
+TRANSIT_HOOK CUresult cuMemHostAlloc(void** host, size_t bytes, unsigned flags) {
+  const CUresult result = call(driver().cuMemHostAlloc, host, bytes, flags);
+  if (result == CUDA_SUCCESS) {
+    events::on_alloc(TRANSIT_API_HOST, as_address(*host), bytes, CALLER);
+  }
+  return result;
+}
+
+TRANSIT_HOOK CUresult cuMemAllocHost_v2(void** host, size_t bytes) {
+  const CUresult result = call(driver().cuMemAllocHost_v2, host, bytes);
+  if (result == CUDA_SUCCESS) {
+    events::on_alloc(TRANSIT_API_HOST, as_address(*host), bytes, CALLER);
+  }
+  return result;
+}
+
+TRANSIT_HOOK CUresult cuMemFreeHost(void* host) {
+  events::on_free(as_address(host));
+  return call(driver().cuMemFreeHost, host);
+}
+
+// With several handles under one allocation the driver knows only the piece.
+TRANSIT_HOOK CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes,
+                                              CUdeviceptr address) {
+  const auto placed = events::find_placed(address);
+  if (!placed) return call(driver().cuMemGetAddressRange_v2, base, bytes, address);
+  if (base != nullptr) *base = placed->address;
+  if (bytes != nullptr) *bytes = placed->bytes;
+  return CUDA_SUCCESS;
+}
+
+namespace {
+
+void correct_attribute(CUpointer_attribute attribute, void* data, CUdeviceptr address) {
+  const bool is_start = attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR;
+  if (!is_start && attribute != CU_POINTER_ATTRIBUTE_RANGE_SIZE) return;
+  const auto placed = events::find_placed(address);
+  if (!placed) return;
+  if (is_start) {
+    *static_cast<CUdeviceptr*>(data) = placed->address;
+  } else {
+    *static_cast<size_t*>(data) = placed->bytes;
+  }
+}
+
+}  // namespace
+
+TRANSIT_HOOK CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute,
+                                            CUdeviceptr address) {
+  const CUresult result =
+      call(driver().cuPointerGetAttribute, data, attribute, address);
+  if (result == CUDA_SUCCESS) correct_attribute(attribute, data, address);
+  return result;
+}
+
+TRANSIT_HOOK CUresult cuPointerGetAttributes(unsigned count,
+                                             CUpointer_attribute* attributes,
+                                             void** data, CUdeviceptr address) {
+  const CUresult result =
+      call(driver().cuPointerGetAttributes, count, attributes, data, address);
+  if (result != CUDA_SUCCESS) return result;
+  for (unsigned i = 0; i < count; ++i) {
+    correct_attribute(attributes[i], data[i], address);
+  }
+  return result;
+}
+
+// Neither backend's memory can be shared so; the driver says no, and we say why.
+TRANSIT_HOOK CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
+  const CUresult result = call(driver().cuIpcGetMemHandle, handle, address);
+  if (result != CUDA_SUCCESS && events::find_placed(address)) {
+    transit::log::failure(
+        "cuIpcGetMemHandle: memory that a plan placed cannot be shared with another "
+        "process; put the calling library into TRANSIT_KEEP_MODULES");
+  }
+  return result;
+}

@@ -1,0 +1,80 @@
+#include "runtime/native/lifecycle/process.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include <atomic>
+#include <string>
+
+#include "runtime/native/lifecycle/log.h"
+#include "runtime/native/lifecycle/settings.h"
+#include "runtime/native/status/status.h"
+
+namespace transit {
+namespace {
+
+std::atomic<bool> g_active{true};
+std::atomic<const Replay*> g_replay{nullptr};
+
+void become_inert() {
+  g_active.store(false);
+  g_replay.store(nullptr);
+  status::detach();
+}
+
+struct BackendChoice {
+  BackendKind kind;
+  std::unique_ptr<Backend> backend;
+};
+
+BackendChoice choose_backend() {
+  const char* name = settings().backend;
+  if (name != nullptr && strcmp(name, "vmm") == 0) {
+    return {BackendKind::kVmm, make_vmm_backend()};
+  }
+  if (name != nullptr && strcmp(name, "uvm") == 0) {
+    return {BackendKind::kUvm, make_uvm_backend()};
+  }
+  return {BackendKind::kNone, nullptr};
+}
+
+void pass_through(const std::string& why) {
+  status::set_state(ShimState::kPassThrough, BackendKind::kNone);
+  log::failure("%s; the job runs without a plan", why.c_str());
+}
+
+void start_replay() {
+  BackendChoice choice = choose_backend();
+  if (choice.backend == nullptr) {
+    return pass_through("TRANSIT_BACKEND must be vmm or uvm");
+  }
+  const std::string path = std::string(settings().plan_dir) +
+                           "/rank=" + std::to_string(settings().rank) + ".flat";
+  std::string error;
+  const Plan* plan = Plan::load(path, settings().rank, &error);
+  if (plan == nullptr) return pass_through(path + ": " + error);
+  g_replay.store(new Replay{plan, choice.backend.release()});
+  status::set_state(ShimState::kReplaying, choice.kind);
+  log::info("replaying %s with %s", path.c_str(), settings().backend);
+}
+
+void start_once() {
+  status::create(settings().run_dir, settings().rank);
+  pthread_atfork(nullptr, nullptr, become_inert);
+  if (settings().plan_dir != nullptr) return start_replay();
+  status::set_state(ShimState::kObserving, BackendKind::kNone);
+  log::info("observing");
+}
+
+}  // namespace
+
+void start() {
+  static const bool started = (start_once(), true);
+  static_cast<void>(started);
+}
+
+bool is_active() { return g_active.load(std::memory_order_relaxed); }
+
+const Replay* replay() { return g_replay.load(std::memory_order_acquire); }
+
+}  // namespace transit

@@ -1,0 +1,20 @@
+// The environment the launcher made; read once.
+#pragma once
+
+#include <stdint.h>
+
+namespace transit {
+
+struct Settings {
+  const char* run_dir;       // null: no status file
+  const char* plan_dir;      // null: observe
+  const char* backend;       // as given; null if unset
+  const char* keep_modules;  // comma-separated prefixes; null if unset
+  uint32_t rank;
+  bool strict;
+  bool log;
+};
+
+const Settings& settings();
+
+}  // namespace transit

@@ -1,0 +1,140 @@
+// The events of interpose/events.h that concern memory: placing what the plan knows,
+// following all the rest.
+#include "runtime/native/interpose/events.h"
+
+#include <utility>
+#include <vector>
+
+#include "runtime/native/interpose/driver.h"
+#include "runtime/native/lifecycle/log.h"
+#include "runtime/native/lifecycle/process.h"
+#include "runtime/native/memory/caller.h"
+#include "runtime/native/memory/captures.h"
+#include "runtime/native/memory/placer.h"
+#include "runtime/native/memory/registry.h"
+
+namespace transit::events {
+namespace {
+
+// A driver or observer that allocates while we allocate is not the job.
+thread_local bool t_inside = false;
+
+class Entry {
+ public:
+  Entry() : is_outermost_(!t_inside) { t_inside = true; }
+  ~Entry() {
+    if (is_outermost_) t_inside = false;
+  }
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+
+  bool is_from_job() const { return is_outermost_ && is_active(); }
+
+ private:
+  const bool is_outermost_;
+};
+
+CUdevice current_device() {
+  CUdevice device = -1;
+  if (driver().cuCtxGetDevice(&device) != CUDA_SUCCESS) return -1;
+  return device;
+}
+
+void follow(Allocation allocation) {
+  count_alloc(allocation);
+  const auto stale = Registry::instance().add(std::move(allocation));
+  if (stale) count_free(*stale);
+}
+
+}  // namespace
+
+CUresult on_mem_alloc(CUdeviceptr* address, size_t bytes, const void* caller) {
+  const auto real = driver().cuMemAlloc_v2;
+  if (real == nullptr) return CUDA_ERROR_NOT_FOUND;
+  const Entry entry;
+  if (!entry.is_from_job()) return real(address, bytes);
+  start();
+  const char* module = module_of(caller);
+  const CUdevice device = current_device();
+  if (address != nullptr && bytes > 0 && device >= 0 && !keeps_its_memory(module)) {
+    return allocate_movable(device, bytes, module, address);
+  }
+  const CUresult result = real(address, bytes);
+  if (result == CUDA_SUCCESS) {
+    Allocation allocation;
+    allocation.address = *address;
+    allocation.bytes = bytes;
+    allocation.device = device;
+    allocation.caller = module;
+    follow(std::move(allocation));
+  }
+  return result;
+}
+
+CUresult on_mem_free(CUdeviceptr address) {
+  const auto real = driver().cuMemFree_v2;
+  if (real == nullptr) return CUDA_ERROR_NOT_FOUND;
+  const Entry entry;
+  if (!entry.is_from_job()) return real(address);
+  release_deferred();
+  const auto allocation = Registry::instance().take(address);
+  if (allocation && allocation->placed != nullptr) return release_placed(*allocation);
+  if (allocation) count_free(*allocation);
+  return real(address);
+}
+
+void on_alloc(TransitAllocationApi api, CUdeviceptr address, size_t bytes,
+              const void* caller) {
+  const Entry entry;
+  if (!entry.is_from_job()) return;
+  Allocation allocation;
+  allocation.address = address;
+  allocation.bytes = bytes;
+  allocation.device = current_device();
+  allocation.api = api;
+  allocation.is_on_device = api != TRANSIT_API_HOST;
+  allocation.caller = module_of(caller);
+  follow(std::move(allocation));
+}
+
+void on_free(CUdeviceptr address) {
+  const Entry entry;
+  if (!entry.is_from_job()) return;
+  const auto allocation = Registry::instance().take(address);
+  if (allocation) count_free(*allocation);
+}
+
+void on_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle handle,
+            const void* caller) {
+  const Entry entry;
+  if (!entry.is_from_job()) return;
+  CUmemAllocationProp properties{};
+  driver().cuMemGetAllocationPropertiesFromHandle(&properties, handle);
+  Allocation allocation;
+  allocation.address = address;
+  allocation.bytes = bytes;
+  allocation.api = TRANSIT_API_VMM;
+  allocation.is_on_device = properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  allocation.device =
+      allocation.is_on_device ? properties.location.id : current_device();
+  allocation.caller = module_of(caller);
+  follow(std::move(allocation));
+}
+
+void on_unmap(CUdeviceptr address, size_t bytes) {
+  const Entry entry;
+  if (!entry.is_from_job()) return;
+  for (const Allocation& allocation :
+       Registry::instance().take_within(address, bytes)) {
+    count_free(allocation);
+  }
+}
+
+std::optional<Extent> find_placed(CUdeviceptr address) {
+  if (replay() == nullptr) return std::nullopt;
+  const auto allocation = Registry::instance().find_placed(address);
+  if (!allocation) return std::nullopt;
+  return Extent{allocation->address, allocation->bytes};
+}
+
+}  // namespace transit::events

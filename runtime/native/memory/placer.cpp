@@ -1,0 +1,176 @@
+#include "runtime/native/memory/placer.h"
+
+#include <inttypes.h>
+
+#include <mutex>
+#include <utility>
+
+#include "runtime/native/interpose/driver.h"
+#include "runtime/native/lifecycle/log.h"
+#include "runtime/native/lifecycle/process.h"
+#include "runtime/native/memory/captures.h"
+#include "runtime/native/status/status.h"
+
+namespace transit {
+namespace {
+
+// Our own calls, in the context they belong to, allowed while the job captures.
+class DriverScope {
+ public:
+  explicit DriverScope(CUcontext context)
+      : pushed_(driver().cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {
+    driver().cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+  ~DriverScope() {
+    driver().cuThreadExchangeStreamCaptureMode(&mode_);
+    CUcontext popped = nullptr;
+    if (pushed_) driver().cuCtxPopCurrent_v2(&popped);
+  }
+  DriverScope(const DriverScope&) = delete;
+  DriverScope& operator=(const DriverScope&) = delete;
+
+ private:
+  const bool pushed_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+struct Deferred {
+  std::mutex mutex;
+  std::vector<Allocation> allocations;
+};
+
+Deferred& deferred() {
+  static Deferred& instance = *new Deferred;
+  return instance;
+}
+
+// An ordinal is asked for, used and taken by one thread at a time.
+std::mutex& placing() {
+  static std::mutex& instance = *new std::mutex;
+  return instance;
+}
+
+void count_match(const Allocation& allocation, bool is_planned) {
+  if (replay() == nullptr) return;
+  status::add(is_planned ? &StatusFile::allocations_matched
+                         : &StatusFile::allocations_unmatched);
+  log::info("allocation %d of device %d: %" PRIu64 " bytes, %s", allocation.ordinal,
+            allocation.device, allocation.bytes,
+            allocation.placed != nullptr ? "placed" : "left to the driver");
+}
+
+const FlatAllocation* find_planned(CUdevice device, uint64_t bytes) {
+  if (replay() == nullptr) return nullptr;
+  const uint32_t ordinal = Registry::instance().next_ordinal(device);
+  const FlatAllocation* planned = replay()->plan->find(device, ordinal);
+  return planned != nullptr && planned->bytes == bytes ? planned : nullptr;
+}
+
+// False if the plan cannot be kept for this one.
+bool place(const FlatAllocation& planned, Allocation* allocation) {
+  driver().cuCtxGetCurrent(&allocation->context);
+  const DriverScope scope(allocation->context);
+  const Ranges ranges = replay()->plan->ranges_of(planned);
+  CUdeviceptr address = 0;
+  const Outcome outcome =
+      replay()->backend->allocate(allocation->device, ranges, &address);
+  if (!outcome.ok()) {
+    status::add(&StatusFile::placement_failures);
+    log::failure("allocation %u of device %d, %" PRIu64
+                 " bytes: %s: %s; left to the driver",
+                 planned.ordinal, planned.device, planned.bytes, outcome.what,
+                 error_name(outcome.result));
+    return false;
+  }
+  allocation->address = address;
+  allocation->placed = &planned;
+  return true;
+}
+
+CUresult release_now(const Allocation& allocation) {
+  const DriverScope scope(allocation.context);
+  const Ranges ranges = replay()->plan->ranges_of(*allocation.placed);
+  const CUresult result = replay()->backend->release(allocation.address, ranges);
+  count_free(allocation);
+  return result;
+}
+
+}  // namespace
+
+CUresult allocate_movable(CUdevice device, uint64_t bytes, const char* caller,
+                          CUdeviceptr* address) {
+  release_deferred();
+  const std::lock_guard<std::mutex> lock(placing());
+  Allocation allocation;
+  allocation.bytes = bytes;
+  allocation.device = device;
+  allocation.caller = caller;
+  allocation.is_movable = true;
+  const FlatAllocation* planned = find_planned(device, bytes);
+  if (planned == nullptr || !place(*planned, &allocation)) {
+    CUdeviceptr passed = 0;
+    const CUresult result = driver().cuMemAlloc_v2(&passed, bytes);
+    if (result != CUDA_SUCCESS) return result;
+    allocation.address = passed;
+  }
+  *address = allocation.address;
+  allocation.ordinal = static_cast<int32_t>(Registry::instance().next_ordinal(device));
+  count_alloc(allocation);
+  count_match(allocation, planned != nullptr);
+  const auto stale = Registry::instance().add(std::move(allocation));
+  if (stale) count_free(*stale);
+  return CUDA_SUCCESS;
+}
+
+CUresult release_placed(const Allocation& allocation) {
+  if (!captures::any()) return release_now(allocation);
+  const std::lock_guard<std::mutex> lock(deferred().mutex);
+  deferred().allocations.push_back(allocation);
+  return CUDA_SUCCESS;
+}
+
+void release_deferred() {
+  if (replay() == nullptr || captures::any()) return;
+  std::vector<Allocation> ready;
+  {
+    const std::lock_guard<std::mutex> lock(deferred().mutex);
+    ready.swap(deferred().allocations);
+  }
+  for (const Allocation& allocation : ready) release_now(allocation);
+}
+
+void count_alloc(const Allocation& allocation) {
+  const uint64_t bytes = round_up_to_piece(allocation.bytes);
+  if (allocation.placed != nullptr) {
+    const Ranges ranges = replay()->plan->ranges_of(*allocation.placed);
+    status::add_bytes(&StatusFile::resident_bytes, &StatusFile::resident_peak_bytes,
+                      ranges.bytes(Placement::kResident));
+    status::add_bytes(&StatusFile::zero_copy_bytes, &StatusFile::zero_copy_peak_bytes,
+                      ranges.bytes(Placement::kZeroCopy));
+  } else if (allocation.is_movable) {
+    status::add_bytes(&StatusFile::resident_bytes, &StatusFile::resident_peak_bytes,
+                      bytes);
+  } else if (allocation.is_on_device) {
+    status::add(&StatusFile::allocations_passed);
+    status::add_bytes(&StatusFile::passed_bytes, &StatusFile::passed_peak_bytes, bytes);
+  }
+  if (allocation.is_movable) status::add(&StatusFile::allocations_seen);
+}
+
+void count_free(const Allocation& allocation) {
+  const uint64_t bytes = round_up_to_piece(allocation.bytes);
+  if (allocation.placed != nullptr) {
+    const Ranges ranges = replay()->plan->ranges_of(*allocation.placed);
+    status::subtract_bytes(&StatusFile::resident_bytes,
+                           ranges.bytes(Placement::kResident));
+    status::subtract_bytes(&StatusFile::zero_copy_bytes,
+                           ranges.bytes(Placement::kZeroCopy));
+  } else if (allocation.is_movable) {
+    status::subtract_bytes(&StatusFile::resident_bytes, bytes);
+  } else if (allocation.is_on_device) {
+    status::subtract_bytes(&StatusFile::passed_bytes, bytes);
+  }
+  if (allocation.is_movable) status::add(&StatusFile::frees_seen);
+}
+
+}  // namespace transit

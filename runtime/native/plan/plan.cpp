@@ -1,0 +1,148 @@
+#include "runtime/native/plan/plan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <tuple>
+
+namespace transit {
+namespace {
+
+struct Mapping {
+  const char* data;
+  uint64_t bytes;
+};
+
+std::string map_file(const std::string& path, Mapping* mapping) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return strerror(errno);
+  struct stat info{};
+  fstat(file, &info);
+  mapping->bytes = static_cast<uint64_t>(info.st_size);
+  void* data = MAP_FAILED;
+  if (mapping->bytes >= sizeof(FlatPlanHeader)) {
+    data = mmap(nullptr, mapping->bytes, PROT_READ, MAP_PRIVATE, file, 0);
+  }
+  close(file);
+  if (mapping->bytes < sizeof(FlatPlanHeader)) return "too short for a flat plan";
+  if (data == MAP_FAILED) return strerror(errno);
+  mapping->data = static_cast<const char*>(data);
+  return {};
+}
+
+// 32-bit counts of 24-byte entries: no overflow in 64 bits.
+uint64_t bytes_needed(const FlatPlanHeader& header) {
+  return sizeof(FlatPlanHeader) +
+         uint64_t{header.num_allocations} * sizeof(FlatAllocation) +
+         uint64_t{header.num_ranges} * sizeof(FlatRange);
+}
+
+std::string check_header(const FlatPlanHeader& header, uint64_t bytes, uint32_t rank) {
+  if (memcmp(header.magic, kFlatPlanMagic, sizeof(header.magic)) != 0) {
+    return "not a flat plan of transit";
+  }
+  if (header.version != kFlatPlanVersion) {
+    return "version " + std::to_string(header.version) + ", and this shim reads " +
+           std::to_string(kFlatPlanVersion);
+  }
+  if (header.file_bytes > bytes) {
+    return "truncated: " + std::to_string(bytes) + " of " +
+           std::to_string(header.file_bytes) + " bytes";
+  }
+  if (header.header_bytes != sizeof(FlatPlanHeader) || header.file_bytes != bytes ||
+      bytes_needed(header) != bytes) {
+    return "its sizes contradict each other";
+  }
+  if (header.rank != rank) {
+    return "made for rank " + std::to_string(header.rank);
+  }
+  return {};
+}
+
+auto key_of(const FlatAllocation& allocation) {
+  return std::make_tuple(allocation.device, allocation.ordinal);
+}
+
+}  // namespace
+
+uint64_t Ranges::bytes(Placement placement) const {
+  uint64_t total = 0;
+  for (const FlatRange& range : *this) {
+    if (range.placement == static_cast<uint32_t>(placement)) total += range.bytes;
+  }
+  return total;
+}
+
+Plan::Plan(const char* file)
+    : header_(reinterpret_cast<const FlatPlanHeader*>(file)),
+      allocations_(
+          reinterpret_cast<const FlatAllocation*>(file + sizeof(FlatPlanHeader))),
+      ranges_(reinterpret_cast<const FlatRange*>(allocations_ +
+                                                 header_->num_allocations)) {}
+
+const Plan* Plan::load(const std::string& path, uint32_t rank, std::string* error) {
+  Mapping mapping{};
+  *error = map_file(path, &mapping);
+  if (!error->empty()) return nullptr;
+  const auto* header = reinterpret_cast<const FlatPlanHeader*>(mapping.data);
+  *error = check_header(*header, mapping.bytes, rank);
+  if (error->empty()) {
+    const Plan* plan = new Plan(mapping.data);
+    *error = plan->check();
+    if (error->empty()) return plan;
+    delete plan;
+  }
+  munmap(const_cast<char*>(mapping.data), mapping.bytes);
+  return nullptr;
+}
+
+std::string Plan::check() const {
+  const FlatAllocation* end = allocations_ + header_->num_allocations;
+  for (const FlatAllocation* allocation = allocations_; allocation != end;
+       ++allocation) {
+    if (allocation != allocations_ && key_of(allocation[-1]) >= key_of(*allocation)) {
+      return "its allocations are not in order";
+    }
+    const std::string error = check_ranges(*allocation);
+    if (!error.empty()) {
+      return "allocation " + std::to_string(allocation->ordinal) + " of device " +
+             std::to_string(allocation->device) + ": " + error;
+    }
+  }
+  return {};
+}
+
+std::string Plan::check_ranges(const FlatAllocation& allocation) const {
+  if (allocation.bytes == 0 || allocation.bytes > INT64_MAX) return "impossible size";
+  if (uint64_t{allocation.first_range} + allocation.num_ranges > header_->num_ranges) {
+    return "names ranges that are not there";
+  }
+  const uint64_t end = round_up_to_piece(allocation.bytes);
+  uint64_t covered = 0;
+  for (const FlatRange& range : ranges_of(allocation)) {
+    if (range.placement >= kNumPlacements) return "unknown placement";
+    if (range.offset != covered) return "its ranges overlap or leave gaps";
+    if (range.bytes == 0 || range.bytes % kPieceBytes != 0 ||
+        range.bytes > end - covered) {
+      return "a range has an impossible size";
+    }
+    covered += range.bytes;
+  }
+  return covered == end ? std::string{} : "its ranges do not cover it";
+}
+
+const FlatAllocation* Plan::find(int32_t device, uint32_t ordinal) const {
+  const FlatAllocation* end = allocations_ + header_->num_allocations;
+  const auto wanted = std::make_tuple(device, ordinal);
+  const FlatAllocation* found = std::lower_bound(
+      allocations_, end, wanted,
+      [](const FlatAllocation& a, const auto& key) { return key_of(a) < key; });
+  return found != end && key_of(*found) == wanted ? found : nullptr;
+}
+
+}  // namespace transit

@@ -1,0 +1,53 @@
+// A flat plan (flat_plan.h), mapped and checked as a whole before anything is believed.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <string>
+
+#include "runtime/native/flat_plan.h"
+
+namespace transit {
+
+constexpr uint64_t kPieceBytes = 2 << 20;
+
+constexpr uint64_t round_up_to_piece(uint64_t bytes) {
+  return (bytes + kPieceBytes - 1) & ~(kPieceBytes - 1);
+}
+
+// Ranges of one placement each, from 0 to the end of an allocation.
+struct Ranges {
+  const FlatRange* first;
+  uint32_t count;
+
+  const FlatRange* begin() const { return first; }
+  const FlatRange* end() const { return first + count; }
+  uint64_t bytes(Placement placement) const;
+};
+
+class Plan {
+ public:
+  // Null if `path` is not a plan for `rank`; then `error` says why. Never unmapped.
+  static const Plan* load(const std::string& path, uint32_t rank, std::string* error);
+
+  // Null if the plan does not know this allocation.
+  const FlatAllocation* find(int32_t device, uint32_t ordinal) const;
+
+  Ranges ranges_of(const FlatAllocation& allocation) const {
+    return {ranges_ + allocation.first_range, allocation.num_ranges};
+  }
+
+ private:
+  Plan(const char* file);
+
+  // Empty if all is well.
+  std::string check() const;
+  std::string check_ranges(const FlatAllocation& allocation) const;
+
+  const FlatPlanHeader* header_;
+  const FlatAllocation* allocations_;
+  const FlatRange* ranges_;
+};
+
+}  // namespace transit
