@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import importlib
 import importlib.abc
 import importlib.util
 import os
@@ -137,7 +138,8 @@ class TorchHook:
     def install(self) -> None:
         """Register with torch and announce iterations to the recorder."""
         self._library.transit_recorder_expect_iterations()
-        self._torch.optim.optimizer.register_optimizer_step_post_hook(self.on_step)
+        optimizer = importlib.import_module("torch.optim.optimizer")
+        optimizer.register_optimizer_step_post_hook(self.on_step)
         # A recording that skips nothing begins with the first context, and so must the
         # history.
         if os.environ.get("TRANSIT_SKIP", "0") in ("", "0"):
