@@ -19,7 +19,9 @@ def smallest_budget(problem: Problem, policy: Policy) -> int:
     return problem.peak(spilled)
 
 
-def check_budget(problem: Problem, policy_name: str, where: str) -> None:
+def check_budget(
+    problem: Problem, gpu_memory_bytes: int, policy_name: str, where: str
+) -> None:
     """Raise `BudgetError` if the policy cannot meet the problem's budget."""
     policy = POLICIES[policy_name]
     smallest = smallest_budget(problem, policy)
@@ -33,7 +35,7 @@ def check_budget(problem: Problem, policy_name: str, where: str) -> None:
         )
     message = (
         f"{where}: policy {policy_name} needs at least {_enough(smallest)} of GPU "
-        f"memory, and the budget is {format_bytes(problem.budget * PIECE_BYTES)}: "
+        f"memory, and the budget is {format_bytes(gpu_memory_bytes)}: "
         f"{'; '.join(reasons)}. Give --gpu-memory {_enough(smallest, '')} or more"
     )
     for name, other in POLICIES.items():

@@ -74,7 +74,9 @@ def compile_trace(
         problems = _build_problems(trace, rank, steady, gpu_memory_bytes, machine)
         gpus = []
         for device, problem in problems:
-            check_budget(problem, policy, f"rank {rank}, GPU {device}")
+            check_budget(
+                problem, gpu_memory_bytes, policy, f"rank {rank}, GPU {device}"
+            )
             gpus.append(_solve(problem, POLICIES[policy], steady))
         ranks.append(_rank_plan(rank, steady, gpus))
         solved += gpus

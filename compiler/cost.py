@@ -18,6 +18,9 @@ from transit.compiler.machine import MachineProfile
 # A kernel this much slower than one pass over its bytes still counts as streaming:
 # access patterns are imperfect, and writes may be among what is named once.
 STREAMING_SLACK = 2.5
+# An operand this much smaller than the launch's largest is read once per row of it (a
+# bias, a scale, a table of angles), which the duration does not show.
+BROADCAST_RATIO = 16
 
 
 @dataclass(frozen=True)
@@ -35,13 +38,17 @@ def access_costs(iteration: SteadyIteration, machine: MachineProfile) -> AccessC
     duration_ns = iteration.duration_ns[accesses.position]
     size = (accesses.stop - accesses.start).astype(np.float64)
     named = _per_launch(accesses, size, iteration.num_launches)
-    surely_named = _per_launch(accesses, _sure_bytes(accesses), iteration.num_launches)
+    sure = _sure_bytes(accesses)
+    surely_named = _per_launch(accesses, sure, iteration.num_launches)
+    largest = np.zeros(iteration.num_launches)
+    np.maximum.at(largest, accesses.position, sure)
+    broadcast = sure * BROADCAST_RATIO < largest[accesses.position]
     stream_ns = surely_named / machine.hbm_bytes_per_s * 1e9
     patience_ns = STREAMING_SLACK * stream_ns + machine.launch_overhead_ns
     # NaN compares false: a kernel of unknown duration may re-read.
     is_kernel = iteration.is_kernel[accesses.position]
     slow = is_kernel & ~(duration_ns <= patience_ns)
-    rereads = slow & accesses.reads
+    rereads = (slow | (is_kernel & broadcast)) & accesses.reads
     passes_hbm, passes_l2 = (
         np.nan_to_num(duration_ns * 1e-9 * rate / named, nan=1.0)
         for rate in (machine.hbm_bytes_per_s, machine.l2_bytes_per_s)
