@@ -67,7 +67,7 @@ def compile_(
     from transit.compiler.lifetimes import job_peak_bytes
     from transit.compiler.machine import load
     from transit.compiler.plan import dump
-    from transit.compiler.summary import summarise
+    from transit.compiler.summary import summarize
     from transit.files import refuse_existing
     from transit.traces.reader import Trace
 
@@ -83,7 +83,7 @@ def compile_(
         policy=policy.value,
         machine=profile,
     )
-    summary = summarise(plan)
+    summary = summarize(plan)
     if output:
         dump(plan, output, force=force)
     if as_json:

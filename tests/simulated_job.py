@@ -1,0 +1,23 @@
+"""The example job, on the simulated GPU, under the commands."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+LAYERS = Path(__file__).parents[1] / "examples" / "layers.py"
+SMALL = ("--layers", "3", "--dim", "1024", "--batch", "8")
+
+
+def layers(*, steps: int, check: bool = True) -> list[str]:
+    """Return the command of the example job at a size that takes a second."""
+    options = [*SMALL, "--steps", str(steps), "--check" if check else "--no-check"]
+    return [sys.executable, str(LAYERS), *options]
+
+
+def parameter_hash(stdout: str) -> str:
+    """Return the hash of its parameters, which the job prints last."""
+    last = json.loads(stdout.splitlines()[-1])
+    assert last["checked"]
+    return str(last["sha256"])
