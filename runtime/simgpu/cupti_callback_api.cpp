@@ -3,7 +3,8 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <deque>
+#include <mutex>
 
 #include "runtime/simgpu/cupti_driver.h"
 #include "runtime/simgpu/cupti_subscriber.h"
@@ -17,7 +18,6 @@ struct CUpti_Subscriber_st {
 namespace simgpu::cupti {
 namespace {
 
-// Never deleted: a callback may still run when its subscriber leaves.
 std::atomic<CUpti_SubscriberHandle> subscriber{nullptr};
 
 constexpr std::array<uint32_t, CUPTI_CB_DOMAIN_SIZE> kNumCallbacks = {
@@ -49,22 +49,27 @@ CUptiResult refuse(const char* name, CUpti_SubscriberParams* params) {
   return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
 }
 
+// Kept for good: a callback may still run when its subscriber leaves.
+CUpti_SubscriberHandle remember(CUpti_CallbackFunc callback, void* userdata,
+                                const char* name) {
+  static auto* const all = new std::deque<CUpti_Subscriber_st>;
+  all->push_back({callback, userdata, {}});
+  auto& mine = all->back();
+  snprintf(mine.name, sizeof mine.name, "CUPTI for %s", name ? name : "<not provided>");
+  return &mine;
+}
+
 CUptiResult subscribe(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc callback,
                       void* userdata, CUpti_SubscriberParams* params) {
   if (!handle || !callback || (params && params->structSize == 0))
     return CUPTI_ERROR_INVALID_PARAMETER;
   if (!connect()) return CUPTI_ERROR_NOT_INITIALIZED;
   if (holder()) return refuse(holder(), params);
-  const char* name = params ? params->subscriberName : nullptr;
-  auto* mine = new CUpti_Subscriber_st{callback, userdata, {}};
-  snprintf(mine->name, sizeof mine->name, "CUPTI for %s",
-           name ? name : "<not provided>");
-  CUpti_SubscriberHandle other = nullptr;
-  if (!subscriber.compare_exchange_strong(other, mine)) {
-    delete mine;
-    return refuse(other->name, params);
-  }
-  *handle = mine;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (const auto* other = subscriber.load()) return refuse(other->name, params);
+  *handle = remember(callback, userdata, params ? params->subscriberName : nullptr);
+  subscriber = *handle;
   return CUPTI_SUCCESS;
 }
 
