@@ -96,30 +96,26 @@ class Lifetimes:
 
     def _alive(self, rows: Ints, at: Ints, place: Ints, time_ns: Ints) -> Ints:
         """Choose among `rows`, which hold the places `at`, one for each query."""
-        num_rows = len(rows)
-        places = np.concatenate([at, place])
-        order = np.lexsort((np.concatenate([self.born_ns[rows], time_ns]), places))
-        position = np.arange(len(order))
-        is_row = order < num_rows
-        before = np.maximum.accumulate(np.where(is_row, position, -1))
-        after = np.where(is_row, position, len(order))
-        after = np.minimum.accumulate(after[::-1])[::-1]
+        births = np.unique(self.born_ns[rows])
 
-        queries = np.flatnonzero(~is_row)
-        query = order[queries] - num_rows
+        def key(place: Ints, time_ns: Ints) -> Ints:
+            return place * (len(births) + 1) + np.searchsorted(births, time_ns, "right")
+
+        keys = key(at, self.born_ns[rows])
+        order = np.argsort(keys, kind="stable")
+        rows, at = rows[order], at[order]
+        last_born = np.searchsorted(keys[order], key(place, time_ns), "right") - 1
         result = np.full(len(place), -1, np.int64)
-        nearest = np.full(len(query), CLOCK_TOLERANCE_NS, np.int64)
-        for found in (before[queries], after[queries]):
-            pair = order[np.clip(found, 0, len(order) - 1)]
-            valid = (found >= 0) & (found < len(order)) & (pair < num_rows)
-            valid &= places[pair] == place[query]
-            candidate = rows[pair[valid]]
-            distance = self._distance(candidate, time_ns[query[valid]])
-            better = distance <= nearest[valid]
-            chosen = np.flatnonzero(valid)[better]
-            # A later block must be strictly nearer, an earlier one within tolerance.
-            nearest[chosen] = distance[better] - 1
-            result[query[chosen]] = candidate[better]
+        nearest = np.full(len(place), CLOCK_TOLERANCE_NS, np.int64)
+        for found in (last_born, last_born + 1):
+            queries = np.flatnonzero((found >= 0) & (found < len(rows)))
+            queries = queries[at[found[queries]] == place[queries]]
+            candidates = rows[found[queries]]
+            distance = self._distance(candidates, time_ns[queries])
+            better = distance <= nearest[queries]
+            queries = queries[better]
+            result[queries] = candidates[better]
+            nearest[queries] = distance[better] - 1  # the next must be strictly nearer
         return result
 
     def _distance(self, rows: Ints, time_ns: Ints) -> Ints:
@@ -129,32 +125,15 @@ class Lifetimes:
         return np.maximum(early, late)
 
 
-def bytes_to_next_base(
-    allocation: Ints, offset: Ints, allocation_bytes: Ints, num_answers: int
-) -> Ints:
-    """Return the distance from each base to the next one in its allocation.
+def bytes_to_next_base(bases: Ints, places: Ints, ends: Ints) -> Ints:
+    """Return how far it is from each place to the next base, or its allocation's end.
 
-    Parameters
-    ----------
-    allocation, offset
-        Every base ever seen: row of its allocation, place in it.
-    allocation_bytes
-        Size of each allocation.
-    num_answers
-        How many bases, from the first, to answer for.
+    All in one line of addresses in which allocations do not overlap.
     """
-    order = np.lexsort((offset, allocation))
-    allocation, offset = allocation[order], offset[order]
-    is_new = np.append(True, (np.diff(allocation) != 0) | (np.diff(offset) != 0))[
-        : len(order)
-    ]
-    first = np.flatnonzero(is_new)
-    end = allocation_bytes[allocation[first]]
-    has_next = np.flatnonzero(np.diff(allocation[first]) == 0)
-    end[has_next] = offset[first[has_next + 1]]
-    distance = np.empty(len(order), np.int64)
-    distance[order] = (end - offset[first])[np.cumsum(is_new) - 1]
-    return distance[:num_answers]
+    known: Ints = np.append(np.unique(bases), NEVER)
+    following = known[np.searchsorted(known, places, "right")]
+    reach: Ints = np.minimum(following, ends) - places
+    return reach
 
 
 def _same_place(left: Records, right: Records) -> npt.NDArray[np.bool_]:

@@ -253,7 +253,7 @@ class _File:
         try:
             if not path.exists() or path.stat().st_size == 0:
                 return nothing
-            content = np.memmap(path, np.uint8, mode="r")
+            content = np.asarray(np.memmap(path, np.uint8, mode="r"))
         except OSError as error:
             raise TraceError(f"Cannot read {path}: {error.strerror}.") from error
         if len(content) < HEADER.itemsize:

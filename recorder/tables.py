@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transit.errors import TraceError
 from transit.recorder.columns import (
     Ints,
     constant,
@@ -47,6 +49,14 @@ class Allocations:
     ids: Ints
     lifetimes: Lifetimes
 
+    @cached_property
+    def line_start(self) -> Ints:
+        """Return where each would start, and the last end, if they lay end to end.
+
+        Real addresses are used again after a free.
+        """
+        return np.append(0, np.cumsum(self.lifetimes.bytes))
+
     def rows(self, ids: npt.NDArray[Any]) -> Ints:
         """Return each id's row, -1 for an unknown one."""
         place = np.searchsorted(self.ids, ids)
@@ -79,6 +89,8 @@ def allocations(spool: Spool) -> Allocations:
         "alloc_launch_id": int64(records["launch_id"], "launch id"),
         "free_launch_id": nullable(free_launch_id, never),
     }
+    if size.sum(dtype=np.float64) >= NEVER:
+        raise TraceError(f"{spool.folder} is damaged: its allocations have no end.")
     born_ns = int64(records["host_ns"], "time of an allocation")
     lifetimes = Lifetimes(
         address, size, born_ns, np.where(never, NEVER, died_ns), born_ns
@@ -135,26 +147,28 @@ def accesses(
     launch_row = np.searchsorted(launched.ids, launch_ids)
     known = np.append(launched.ids, -1)[launch_row] == launch_ids
     row = allocated.rows(records["allocation_id"])
-    size = np.append(allocated.lifetimes.bytes, 0)
     base = np.append(allocated.lifetimes.address, 0)
+    end = np.append(allocated.lifetimes.end, 0)
     address = int64(records["address"], "address")
     offset = address - base[row]
-    known &= (row >= 0) & (offset >= 0) & (offset < size[row])
+    known &= (row >= 0) & (offset >= 0) & (address < end[row])
 
     keep = np.flatnonzero(known)
-    order = np.lexsort((offset[keep], row[keep], launch_row[keep]))
-    keep = keep[order]
-    records, row, offset = records[keep], row[keep], offset[keep]
+    place = allocated.line_start[row[keep]] + offset[keep]
+    keep = keep[np.lexsort((place, launch_row[keep]))]
+    row, offset = row[keep], offset[keep]
     host_ns = launched.host_ns[launch_row[keep]]
-    reach, extent = _extents(records["bytes"], row, offset, host_ns, allocated, blocks)
+    size = int64(records["bytes"][keep], "access size")
+    reach, extent = _extents(size, row, offset, host_ns, allocated, blocks)
+    to_end = allocated.lifetimes.bytes[row] - offset
     columns: dict[str, Any] = {
         "launch_id": launch_ids[keep],
         "allocation_id": allocated.ids[row],
         "offset": offset,
-        "bytes": np.minimum(reach, size[row] - offset),
+        "bytes": np.minimum(reach, to_end),
         "extent": labels(extent, {_EXACT: "exact", _BLOCK: "block", _GAP: "gap"}),
-        "direction": known_labels(records["direction"], DIRECTIONS, "direction"),
-        "source": known_labels(records["source"], SOURCES, "access source"),
+        "direction": known_labels(records["direction"][keep], DIRECTIONS, "direction"),
+        "source": known_labels(records["source"][keep], SOURCES, "access source"),
     }
     return pa.table(columns), len(known) - len(keep)
 
@@ -163,7 +177,7 @@ _EXACT, _BLOCK, _GAP = range(3)
 
 
 def _extents(
-    size: npt.NDArray[np.uint64],
+    size: Ints,
     row: Ints,
     offset: Ints,
     host_ns: Ints,
@@ -171,14 +185,15 @@ def _extents(
     blocks: Blocks,
 ) -> tuple[Ints, Ints]:
     """Return how many bytes each access may reach, and how that is known."""
-    reach = int64(size, "access size")
+    reach = size.copy()
     extent = np.full(len(reach), _EXACT, np.int64)
     # Bases are those of all launches and of all blocks.
+    start = allocated.line_start
+    places = start[row] + offset
     gap = bytes_to_next_base(
-        np.concatenate([row, blocks.allocation_row]),
-        np.concatenate([offset, blocks.offset]),
-        allocated.lifetimes.bytes,
-        len(row),
+        np.concatenate([places, start[blocks.allocation_row] + blocks.offset]),
+        places,
+        start[row + 1],
     )
     address = allocated.lifetimes.address[row] + offset
     unknown = np.flatnonzero(reach == 0)
