@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transit.errors import JobError, TraceError, TransitError
-from transit.files import refuse_existing
 from transit.runtime import job
 from transit.runtime.preload import recorder_library, shim_variables
 from transit.runtime.simulated import simulated_variables
@@ -96,6 +95,8 @@ def record(
     overwrite
         Replace an existing trace, once the new one is complete.
     """
+    from transit.traces.writer import refuse_existing
+
     out = out.absolute()
     refuse_existing(out, overwrite=overwrite)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -147,6 +148,8 @@ def _convert_own(
 
 def recover(run_dir: Path, out: Path, *, overwrite: bool = False) -> Summary:
     """Write the trace of a recording that transit itself did not live to convert."""
+    from transit.traces.writer import refuse_existing
+
     refuse_existing(out, overwrite=overwrite)
     if not run_dir.is_dir():
         raise TraceError(f"{run_dir}: no such folder; name the .spool-... folder left")
@@ -167,7 +170,6 @@ def convert_run(
 ) -> Summary:
     """Convert every spool of a run folder into the trace `out`."""
     from transit.recorder.convert import convert
-
     from transit.runtime.status import read_run
 
     launches_seen = {p.pid: p.launches_seen for p in read_run(run_dir)}

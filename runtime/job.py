@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Mapping, Sequence
 
 from transit.errors import CommandNotExecutableError, CommandNotFoundError
@@ -19,6 +18,7 @@ FORWARDED_SIGNALS = frozenset(
         signal.SIGUSR2,
     }
 )
+IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 SENT_BY_KERNEL = 0x80  # si_code SI_KERNEL: the terminal sent it to the job as well
 
 
@@ -28,7 +28,7 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
     Parameters
     ----------
     command
-        The program, found on the ``PATH`` of `environment`, and its arguments.
+        The program, found on the ``PATH``, and its arguments.
     environment
         All variables of the new process.
 
@@ -47,27 +47,31 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
     watched = FORWARDED_SIGNALS | {signal.SIGCHLD}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     try:
-        process = _start(command, environment, mask)
-        while process.poll() is None:
+        pid = _start(command, environment, mask)
+        while True:
             received = signal.sigwaitinfo(watched)
-            if _is_for_the_job(received):
-                process.send_signal(received.si_signo)
+            if received.si_signo != signal.SIGCHLD:
+                if received.si_code != SENT_BY_KERNEL:
+                    os.kill(pid, received.si_signo)
+                continue
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                code = os.waitstatus_to_exitcode(status)
+                return 128 - code if code < 0 else code
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    code = process.returncode
-    return 128 - code if code < 0 else code
 
 
 def _start(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    mask: set[int | signal.Signals],
-) -> subprocess.Popen[bytes]:
+    command: Sequence[str], environment: Mapping[str, str], mask: set[int]
+) -> int:
     try:
-        return subprocess.Popen(
-            command,
-            env=environment,
-            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),
+        return os.posix_spawnp(
+            command[0],
+            list(command),
+            environment,
+            setsigmask=mask,
+            setsigdef=IGNORED_BY_PYTHON,
         )
     except FileNotFoundError as error:
         raise CommandNotFoundError(
@@ -78,10 +82,6 @@ def _start(
             f"{command[0]}: cannot be executed: {error.strerror}; "
             "check its permissions and its first line"
         ) from error
-
-
-def _is_for_the_job(received: signal.struct_siginfo) -> bool:
-    return received.si_signo in FORWARDED_SIGNALS and received.si_code != SENT_BY_KERNEL
 
 
 def describe_exit(code: int) -> str:

@@ -381,8 +381,20 @@ def test_existing_trace_is_kept(tmp_path: Path, run_transit: RunTransit) -> None
     trace = tmp_path / "trace"
     trace.mkdir()
     (trace / "mine").touch()
+    started = tmp_path / "started"
     arguments = ["record", "-o", trace, "--simulated-gpu"]
-    assert_refused(run_transit([*arguments, "--", "true"]), "--force")
-    # Nothing was recorded, so there is nothing to replace it with.
-    assert_refused(run_transit([*arguments, "--force", "--", "true"]), "CUDA")
+    job = ["--", "touch", started]
+    assert_refused(run_transit([*arguments, *job]), "--force")
+    assert_refused(run_transit([*arguments, "--force", *job]), "not a trace")
     assert names(trace) == ["mine"]
+    assert not started.exists()
+
+
+def test_failed_recording_keeps_the_trace_it_was_to_replace(
+    tmp_path: Path, run_transit: RunTransit
+) -> None:
+    trace = write_trace(tmp_path / "trace")
+    arguments = ["record", "-o", trace, "--simulated-gpu", "--force", "--", "true"]
+    assert_refused(run_transit(arguments), "CUDA")
+    assert Trace.open(trace).table(0, "launches").num_rows > 0
+    assert names(tmp_path) == ["trace"]
