@@ -213,17 +213,18 @@ void append_uvm(const UvmActivity& uvm) {
 // The driver moves memory by blocks of 2 MiB: no record of a transfer spans two.
 void append_transfer(const UvmActivity& transfer) {
   constexpr uint64_t kBlockBytes = 2 << 20;
-  const uint64_t duration_ns = transfer.end_ns - transfer.start_ns;
+  const auto duration_ns = static_cast<double>(transfer.end_ns - transfer.start_ns);
+  const double ns_per_byte = duration_ns / static_cast<double>(transfer.value);
+  const auto time_at = [&](uint64_t bytes) {
+    const double offset_ns = ns_per_byte * static_cast<double>(bytes);
+    return transfer.start_ns + static_cast<uint64_t>(offset_ns);
+  };
   uint64_t done_bytes = 0;
   while (done_bytes < transfer.value) {
     UvmActivity piece = transfer;
     piece.address += done_bytes;
     piece.value = std::min(transfer.value - done_bytes,
                            kBlockBytes - piece.address % kBlockBytes);
-    const auto time_at = [&](uint64_t bytes) {
-      const double share = static_cast<double>(bytes) / transfer.value;
-      return transfer.start_ns + static_cast<uint64_t>(duration_ns * share);
-    };
     piece.start_ns = time_at(done_bytes);
     done_bytes += piece.value;
     piece.end_ns = time_at(done_bytes);
