@@ -22,12 +22,12 @@ Answer answer_cuda_symbol(void* handle, const char* name) {
   if (handle == RTLD_NEXT) return pass;
   const Hook* hook = find_hook_by_symbol(name);
   if (hook == nullptr) return pass;
-  if (handle == RTLD_DEFAULT) {
+  if (handle == RTLD_DEFAULT && is_libcuda_loaded()) return pass;
+  void* found = real_dlsym()(handle, name);
+  if (found == hook->replacement && !is_libcuda_loaded()) {
     // Our exported hooks must not make a job believe that there is a libcuda.
-    if (is_libcuda_loaded()) return pass;
     return {nullptr, real_dlsym()(RTLD_NEXT, name)};
   }
-  void* found = real_dlsym()(handle, name);
   if (found == nullptr || !is_from_libcuda(found)) return {nullptr, found};
   return {nullptr, hook->replacement};
 }

@@ -15,7 +15,7 @@ void* open_libcuda() {
   return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
 }
 
-Driver load_driver() {
+Driver find_functions() {
   Driver driver{};
   void* libcuda = open_libcuda();
   if (libcuda == nullptr) return driver;
@@ -32,8 +32,11 @@ Driver load_driver() {
 
 }  // namespace
 
-const Driver& driver() {
-  static const Driver instance = load_driver();
+std::atomic<const Driver*> g_driver{nullptr};
+
+const Driver& load_driver() {
+  static const Driver instance = find_functions();
+  g_driver.store(&instance, std::memory_order_release);
   return instance;
 }
 

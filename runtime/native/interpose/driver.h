@@ -38,8 +38,14 @@ struct Driver {
 #include "runtime/native/interpose/hooks.def"
 };
 
-// libcuda.so.1 is opened at the first call, or is the one adopt_libcuda() saw before.
-const Driver& driver();
+extern std::atomic<const Driver*> g_driver;
+const Driver& load_driver();
+
+// libcuda.so.1 is opened at the first call, or is the one is_from_libcuda() saw before.
+inline const Driver& driver() {
+  const Driver* loaded = g_driver.load(std::memory_order_acquire);
+  return loaded != nullptr ? *loaded : load_driver();
+}
 
 // True if libcuda provides the code at `address`. Remembers that library, so that a
 // job which opens a libcuda by its path gets the functions of that one.
