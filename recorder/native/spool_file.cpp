@@ -11,14 +11,15 @@
 namespace transit {
 namespace {
 
-constexpr uint64_t kMaxGrowthBytes = uint64_t{16} << 20;
+constexpr uint64_t kMaxGrowthBytes = uint64_t{4} << 20;
 // A multiple of every page size in use, so that it can be a mapping's offset.
 constexpr uint64_t kWindowAlignment = uint64_t{64} << 10;
 
+// With its pages: a fault per page costs more than all else in appending.
 template <typename T>
 T* map_shared(int fd, uint64_t offset, uint64_t bytes) {
-  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-                       static_cast<off_t>(offset));
+  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_POPULATE, fd, static_cast<off_t>(offset));
   return address == MAP_FAILED ? nullptr : static_cast<T*>(address);
 }
 
@@ -55,16 +56,28 @@ bool SpoolFile::grow() {
   return true;
 }
 
+uint64_t SpoolFile::end_of_records() const {
+  return sizeof(SpoolHeader) + num_records_ * record_bytes_;
+}
+
 // Maps the place of the next record; grows the file when it has none left.
 bool SpoolFile::make_room() {
-  const uint64_t offset = sizeof(SpoolHeader) + num_records_ * record_bytes_;
-  if (window_ != nullptr && offset + record_bytes_ <= file_bytes_) return true;
+  const uint64_t offset = end_of_records();
+  if (offset + record_bytes_ <= window_end_) return true;
   if (full_ || header_ == nullptr) return false;
   if (offset + record_bytes_ > file_bytes_ && !grow()) return false;
-  if (window_ != nullptr) munmap(window_, file_bytes_ - window_start_);
+  unmap_window();
   window_start_ = offset & ~(kWindowAlignment - 1);
   window_ = map_shared<uint8_t>(fd_, window_start_, file_bytes_ - window_start_);
-  return window_ != nullptr;
+  if (window_ == nullptr) return false;
+  window_end_ = file_bytes_;
+  return true;
+}
+
+void SpoolFile::unmap_window() {
+  if (window_ != nullptr) munmap(window_, window_end_ - window_start_);
+  window_ = nullptr;
+  window_start_ = window_end_ = 0;
 }
 
 void SpoolFile::append(const void* records, size_t count) {
@@ -75,9 +88,9 @@ void SpoolFile::append(const void* records, size_t count) {
       full_ = true;
       return add_dropped(count);
     }
-    const uint64_t offset = sizeof(SpoolHeader) + num_records_ * record_bytes_;
+    const uint64_t offset = end_of_records();
     const uint64_t fitting =
-        std::min<uint64_t>(count, (file_bytes_ - offset) / record_bytes_);
+        std::min<uint64_t>(count, (window_end_ - offset) / record_bytes_);
     memcpy(window_ + (offset - window_start_), from, fitting * record_bytes_);
     from += fitting * record_bytes_;
     count -= fitting;
@@ -98,15 +111,13 @@ void SpoolFile::add_dropped(uint64_t count) {
 void SpoolFile::close() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (fd_ < 0) return;
-  if (window_ != nullptr) munmap(window_, file_bytes_ - window_start_);
+  unmap_window();
   if (header_ != nullptr) munmap(header_, sizeof(SpoolHeader));
-  const uint64_t used_bytes = sizeof(SpoolHeader) + num_records_ * record_bytes_;
   // Nothing is lost when this fails: the header's count says where the records end.
-  (void)!ftruncate(fd_, static_cast<off_t>(used_bytes));
+  (void)!ftruncate(fd_, static_cast<off_t>(end_of_records()));
   ::close(fd_);
   fd_ = -1;
   header_ = nullptr;
-  window_ = nullptr;
 }
 
 }  // namespace transit

@@ -37,6 +37,8 @@ class SpoolFile {
   bool make_room();
   bool grow();
   void add_dropped(uint64_t count);
+  void unmap_window();
+  uint64_t end_of_records() const;
 
   const char* record_type_;
   uint32_t record_bytes_;
@@ -46,8 +48,8 @@ class SpoolFile {
   uint64_t num_records_ = 0;
   uint64_t file_bytes_ = 0;
   uint64_t growth_bytes_ = uint64_t{1} << 20;
-  uint8_t* window_ = nullptr;  // maps the file from window_start_ to its end
-  uint64_t window_start_ = 0;
+  uint8_t* window_ = nullptr;  // maps a part of the file
+  uint64_t window_start_ = 0, window_end_ = 0;
   bool full_ = false;
 };
 
