@@ -3,13 +3,10 @@
 #include "runtime/native/interpose/events.h"
 
 #include <utility>
-#include <vector>
 
 #include "runtime/native/interpose/driver.h"
-#include "runtime/native/lifecycle/log.h"
 #include "runtime/native/lifecycle/process.h"
 #include "runtime/native/memory/caller.h"
-#include "runtime/native/memory/captures.h"
 #include "runtime/native/memory/placer.h"
 #include "runtime/native/memory/registry.h"
 
@@ -54,13 +51,15 @@ CUresult on_mem_alloc(CUdeviceptr* address, size_t bytes, const void* caller) {
   const Entry entry;
   if (!entry.is_from_job()) return real(address, bytes);
   start();
-  const char* module = module_of(caller);
   const CUdevice device = current_device();
-  if (address != nullptr && bytes > 0 && device >= 0 && !keeps_its_memory(module)) {
+  // The driver has its own words for these.
+  if (address == nullptr || bytes == 0 || device < 0) return real(address, bytes);
+  const char* module = module_of(caller);
+  if (!keeps_its_memory(module)) {
     return allocate_movable(device, bytes, module, address);
   }
   const CUresult result = real(address, bytes);
-  if (result == CUDA_SUCCESS) {
+  if (result == CUDA_SUCCESS && address != nullptr) {
     Allocation allocation;
     allocation.address = *address;
     allocation.bytes = bytes;

@@ -14,25 +14,29 @@ namespace transit {
 namespace {
 
 struct Mapping {
-  const char* data;
-  uint64_t bytes;
+  const char* data = nullptr;  // null: it failed
+  uint64_t bytes = 0;
 };
 
-std::string map_file(const std::string& path, Mapping* mapping) {
+Mapping map_file(const std::string& path, std::string* error) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return strerror(errno);
   struct stat info{};
-  fstat(file, &info);
-  mapping->bytes = static_cast<uint64_t>(info.st_size);
+  if (file < 0 || fstat(file, &info) != 0) {
+    *error = strerror(errno);
+    if (file >= 0) close(file);
+    return {};
+  }
+  const auto bytes = static_cast<uint64_t>(info.st_size);
   void* data = MAP_FAILED;
-  if (mapping->bytes >= sizeof(FlatPlanHeader)) {
-    data = mmap(nullptr, mapping->bytes, PROT_READ, MAP_PRIVATE, file, 0);
+  if (bytes < sizeof(FlatPlanHeader)) {
+    *error = "too short for a flat plan";
+  } else {
+    data = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    if (data == MAP_FAILED) *error = strerror(errno);
   }
   close(file);
-  if (mapping->bytes < sizeof(FlatPlanHeader)) return "too short for a flat plan";
-  if (data == MAP_FAILED) return strerror(errno);
-  mapping->data = static_cast<const char*>(data);
-  return {};
+  if (data == MAP_FAILED) return {};
+  return {static_cast<const char*>(data), bytes};
 }
 
 // 32-bit counts of 24-byte entries: no overflow in 64 bits.
@@ -86,9 +90,8 @@ Plan::Plan(const char* file)
                                                  header_->num_allocations)) {}
 
 const Plan* Plan::load(const std::string& path, uint32_t rank, std::string* error) {
-  Mapping mapping{};
-  *error = map_file(path, &mapping);
-  if (!error->empty()) return nullptr;
+  const Mapping mapping = map_file(path, error);
+  if (mapping.data == nullptr) return nullptr;
   const auto* header = reinterpret_cast<const FlatPlanHeader*>(mapping.data);
   *error = check_header(*header, mapping.bytes, rank);
   if (error->empty()) {
