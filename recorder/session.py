@@ -7,6 +7,7 @@ import logging
 import os
 import shlex
 import shutil
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -180,4 +181,5 @@ def convert_run(
         ended=ended,
         overwrite=overwrite,
         hooks=launches_seen,
+        progress=log.info if sys.stderr.isatty() else log.debug,
     )

@@ -96,8 +96,9 @@ def replay_variables(
     variables = shim_variables(run_dir) | {
         "TRANSIT_PLAN_DIR": str(run_dir / "plan"),
         "TRANSIT_BACKEND": backend,
-        "TRANSIT_STRICT": "1" if strict else "0",
     }
+    if strict:
+        variables["TRANSIT_STRICT"] = "1"
     return variables | (simulated_variables() if simulated_gpu else {})
 
 

@@ -18,6 +18,7 @@ from transit.commands.options import (
     print_dry_run,
     required_command,
 )
+from transit.errors import PlanError
 from transit.units import format_bytes
 
 if TYPE_CHECKING:
@@ -103,8 +104,9 @@ def replay(
     if status:
         write_text(status, json.dumps(result.to_json(), indent=1) + "\n")
     problems = _tell(result)
-    failed = strict and problems and result.exit_code == 0
-    raise typer.Exit(1 if failed else result.exit_code)
+    if strict and problems and result.exit_code == 0:
+        raise PlanError("the job is done, and the plan was not enacted in full")
+    raise typer.Exit(result.exit_code)
 
 
 def _tell(result: Replay) -> list[str]:
