@@ -300,7 +300,7 @@ def _decode_names(pieces: Records) -> tuple[npt.NDArray[np.uint32], list[str]]:
     ids, first = np.unique(pieces["name_id"][order], return_index=True)
     # "S56" ends at the first zero byte, as the text does.
     text = pieces["text"][order].tolist()
-    ends = [*first[1:], len(text)]
+    ends = np.append(first, len(text))[1:]
     return ids, [
         b"".join(text[start:end]).decode(errors="replace")
         for start, end in zip(first, ends, strict=True)
