@@ -79,7 +79,9 @@ def _check_version(
     if not isinstance(value, dict) or value.get("format") != format:
         raise error(f'{path}: not a {format} file (its "format" is not "{format}")')
     found = value.get("version")
-    if isinstance(found, int) and not isinstance(found, bool) and found > version:
+    if type(found) is not int or found < 1:
+        raise error(f"{path}: damaged: version is {found!r}, not a positive integer")
+    if found > version:
         raise error(
             f"{path}: {format} version {found} is newer than version {version}, "
             "the newest this transit reads; update transit"

@@ -41,62 +41,62 @@ def most_common(starts: Ints, stops: Ints, hasher: SegmentHasher) -> Repeats:
 
 
 def find_repeats(signatures: Hashes) -> Repeats | None:
-    """Find the period that explains most launches, or None.
+    """Find the longest period that explains most launches, or None.
 
     An *anchor* is a short sequence of launches that happens once per iteration: the
     stretches from each of its occurrences to the next are the iterations. Every
     sequence of a few lengths is tried. A warm-up before the first full iteration, an
     unfinished one at the end, and a rare odd one in between (an evaluation, a
     checkpoint) are left out.
+
+    The longest, as loops over layers or micro-batches are inside the iteration. No
+    multiple of the true period is found: every anchor in it happens in each period.
     """
     hasher = SegmentHasher(signatures)
-    best: Repeats | None = None
-    for anchor_launches in ANCHOR_LAUNCHES:
-        for found in _best_anchors(hasher, len(signatures), anchor_launches):
-            if best is None or _rank(found) > _rank(best):
-                best = found
-    return best
+    candidates = [
+        found
+        for anchor_launches in ANCHOR_LAUNCHES
+        if (found := _best_anchor(hasher, len(signatures), anchor_launches))
+    ]
+    return max(candidates, key=_preference, default=None)
 
 
-def _rank(repeats: Repeats) -> tuple[bool, int, int, int]:
-    steady = repeats.confidence >= MIN_CONFIDENCE
-    return steady, repeats.covered, -repeats.launches, -int(repeats.starts[0])
+def _preference(repeats: Repeats) -> tuple[float, ...]:
+    if repeats.confidence < MIN_CONFIDENCE:
+        return (0, repeats.confidence)
+    return (1, repeats.launches, len(repeats.starts), -int(repeats.starts[0]))
 
 
-def _best_anchors(
-    hasher: SegmentHasher, num_launches: int, anchor_launches: int, keep: int = 8
-) -> list[Repeats]:
-    """Return the few anchors of one length whose stretches cover most."""
+def _best_anchor(
+    hasher: SegmentHasher, num_launches: int, anchor_launches: int
+) -> Repeats | None:
+    """Return the best stretches between anchors of one length."""
     count = num_launches - anchor_launches + 1
     if count <= MIN_REPEATS:
-        return []
+        return None
     at = np.arange(count, dtype=np.int64)
     anchors = hasher(at, at + anchor_launches)
     order = np.argsort(anchors, kind="stable")
     same = anchors[order][1:] == anchors[order][:-1]
     starts, stops = order[:-1][same], order[1:][same]
     if len(starts) < MIN_REPEATS:
-        return []
-    # Group the stretches of each anchor by content; a group's cover is its score.
-    contents = hasher(starts, stops)
-    groups, which, repeats = np.unique(
-        mix(anchors[starts] ^ mix(contents)), return_inverse=True, return_counts=True
+        return None
+    # Stretches of one anchor with equal content are a group.
+    contents = mix(anchors[starts] ^ mix(hasher(starts, stops)))
+    _, first, which, repeats = np.unique(
+        contents, return_index=True, return_inverse=True, return_counts=True
     )
-    lengths = np.zeros(len(groups), np.int64)
-    lengths[which] = stops - starts
-    covered = np.where(repeats >= MIN_REPEATS, repeats * lengths, 0)
-    covered[covered < MIN_COVERAGE * num_launches] = 0
-    best = np.argsort(-covered, kind="stable")[:keep]
-    return [
-        _between(starts[which == group], starts, anchors, int(lengths[group]))
-        for group in best
-        if covered[group]
-    ]
-
-
-def _between(alike: Ints, starts: Ints, anchors: Hashes, launches: int) -> Repeats:
-    """Judge equal stretches against all of their anchor's, first to last."""
-    alike = np.sort(alike)
-    of_anchor = starts[anchors[starts] == anchors[alike[0]]]
-    inside = (of_anchor >= alike[0]) & (of_anchor <= alike[-1])
-    return Repeats(alike, launches, len(alike) / int(inside.sum()))
+    last = np.zeros(len(first), np.int64)
+    last[which] = np.arange(len(which))  # the last assignment stays
+    # All of an anchor's stretches lie side by side, those of other content included.
+    confidence = repeats / (last - first + 1)
+    launches = (stops - starts)[first]
+    enough = (repeats >= MIN_REPEATS) & (
+        repeats * launches >= MIN_COVERAGE * num_launches
+    )
+    if not enough.any():
+        return None
+    steady = enough & (confidence >= MIN_CONFIDENCE)
+    score = np.where(steady, launches, confidence * enough)
+    best = np.lexsort((starts[first], -repeats, -score))[0]
+    return Repeats(starts[which == best], int(launches[best]), float(confidence[best]))

@@ -125,7 +125,7 @@ class Summary(_Model):
     peak_resident_bytes: Bytes
     resident_bytes: Bytes
     zero_copy_bytes: Bytes
-    window_bytes: Literal[0]
+    window_bytes: Annotated[int, Field(ge=0, le=0)]  # windows come in a later version
     unmovable_bytes: Bytes
     smallest_budget_bytes: Bytes
     estimated_link_bytes_per_iteration: Annotated[int, Field(ge=0, lt=1 << 62)]

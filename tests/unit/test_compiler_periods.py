@@ -1,0 +1,118 @@
+"""Iterations are found in launch sequences, and only where there are some."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transit.compiler.arrays import Hashes, SegmentHasher
+from transit.compiler.periods import MIN_CONFIDENCE, Repeats, find_repeats, most_common
+
+
+def launches(text: str) -> Hashes:
+    """One letter, one launch."""
+    return np.frombuffer(text.encode(), np.uint8).astype(np.uint64)
+
+
+def found(text: str) -> Repeats:
+    repeats = find_repeats(launches(text))
+    assert repeats is not None
+    assert repeats.confidence >= MIN_CONFIDENCE
+    return repeats
+
+
+def stretches(text: str, repeats: Repeats) -> set[str]:
+    return {text[i : i + repeats.launches] for i in repeats.starts.tolist()}
+
+
+LAYERS = "e" + "fgh" * 12 + "l" + "cbac" * 12 + "uvw"  # forward, loss, backward, update
+
+
+@pytest.mark.parametrize(
+    ("text", "period"),
+    [
+        (LAYERS * 5, len(LAYERS)),
+        ("xyzzy" + LAYERS * 5, len(LAYERS)),  # warm-up
+        (LAYERS * 5 + LAYERS[:30], len(LAYERS)),  # not completed
+        ("xxyx" * 9 + LAYERS * 5 + LAYERS[:70], len(LAYERS)),
+        ("ab" * 10, 2),
+        ("aaaaaaaa", 1),
+        ("ababb" * 6, 5),  # no launch happens once per iteration
+        (("fb" * 8 + "u") * 6, 17),  # gradient accumulation
+        (("fb" * 32 + "u") * 6, 65),  # the same, where "fb" alone explains much
+    ],
+)
+def test_the_period_is_found(text: str, period: int) -> None:
+    repeats = found(text)
+    assert repeats.launches == period
+    assert len(stretches(text, repeats)) == 1
+
+
+def test_a_warm_up_is_not_in_the_iterations() -> None:
+    text = "xyzzy" + LAYERS * 5
+    assert found(text).starts.min() >= len("xyzzy")
+
+
+def test_an_evaluation_in_between_is_left_out() -> None:
+    text = LAYERS * 7 + "e" + "fgh" * 12 + "l" + LAYERS * 7
+    repeats = found(text)
+    assert repeats.launches == len(LAYERS)
+    assert len(stretches(text, repeats)) == 1
+    assert repeats.confidence < 1
+
+
+def test_a_sequence_without_iterations_has_none() -> None:
+    rng = np.random.default_rng(7)
+    assert find_repeats(rng.integers(0, 40, 3000).astype(np.uint64)) is None
+
+
+def test_two_repeats_are_too_few() -> None:
+    text = "abcdefghij"
+    assert find_repeats(launches(text * 2)) is None
+
+
+def test_a_loop_in_a_part_of_the_recording_is_no_iteration() -> None:
+    rng = np.random.default_rng(7)
+    noise = rng.integers(1000, 9000, 400).astype(np.uint64)
+    assert find_repeats(np.concatenate([noise, launches("ab" * 20)])) is None
+
+
+@given(
+    st.text("abcd", min_size=1, max_size=30),
+    st.integers(5, 8),
+    st.text("wxyz", max_size=20),
+    st.integers(0, 29),
+)
+def test_any_repeated_sequence_is_found(
+    body: str, times: int, warm_up: str, tail: int
+) -> None:
+    text = warm_up + "*" + (body + "*") * times + body[:tail]
+    repeats = find_repeats(launches(text))
+    # A long warm-up leaves too little that repeats.
+    if repeats is None:
+        assert len(warm_up) > len(text) // 5
+        return
+    assert len(stretches(text, repeats)) == 1
+    assert repeats.covered >= len(text) // 2
+
+
+@given(st.text("abc", min_size=2, max_size=40), st.data())
+def test_equal_stretches_hash_alike_wherever_they_are(
+    text: str, data: st.DataObject
+) -> None:
+    hasher = SegmentHasher(launches(text))
+    bounds = st.integers(0, len(text) - 1)
+    i, j = data.draw(bounds), data.draw(bounds)
+    length = data.draw(st.integers(1, len(text) - max(i, j)))
+    starts = np.array([i, j])
+    first, second = hasher(starts, starts + length)
+    assert (first == second) == (text[i : i + length] == text[j : j + length])
+
+
+def test_most_common_keeps_what_is_equal() -> None:
+    text = "abc" + "abc" + "abxc" + "abc"
+    starts, stops = np.array([0, 3, 6, 10]), np.array([3, 6, 10, 13])
+    repeats = most_common(starts, stops, SegmentHasher(launches(text)))
+    assert repeats.starts.tolist() == [0, 3, 10]
+    assert (repeats.launches, repeats.confidence) == (3, 0.75)
