@@ -42,8 +42,7 @@ def recorder_library() -> Path:
 def find_library(package: str, name: str) -> Path:
     """Return the path of a native file of `package`.
 
-    ``TRANSIT_LIB_DIR`` names a folder that holds all of them instead, as a build leaves
-    them.
+    ``TRANSIT_LIB_DIR`` names a folder that holds all of them instead.
     """
     build = os.environ.get("TRANSIT_LIB_DIR")
     # By importlib, never __file__: an editable install keeps .py and .so apart.
@@ -52,7 +51,7 @@ def find_library(package: str, name: str) -> Path:
     if not path.exists():
         raise JobError(
             f"{path}: transit's native library is missing; reinstall transit-gpu, or "
-            "set TRANSIT_LIB_DIR to the folder of a build"
+            "set TRANSIT_LIB_DIR to a folder that holds it"
         )
     return path
 
