@@ -1,0 +1,222 @@
+#include "kernels.h"
+
+#include <cmath>
+#include <cstring>
+#include <iterator>
+
+namespace simgpu {
+namespace {
+
+constexpr double kLaunchNs = 2000;
+constexpr double kMemoryBytesPerNs = 4400;
+constexpr double kFlopsPerNs = 1000;
+
+Access reading(const float* p, size_t elements) {
+  return {reinterpret_cast<uintptr_t>(p), elements * sizeof(float), true, false};
+}
+
+Access writing(const float* p, size_t elements) {
+  return {reinterpret_cast<uintptr_t>(p), elements * sizeof(float), false, true};
+}
+
+Access updating(const float* p, size_t elements) {
+  return {reinterpret_cast<uintptr_t>(p), elements * sizeof(float), true, true};
+}
+
+Footprint streaming(std::vector<Access> accesses) {
+  double bytes = 0;
+  for (const Access& access : accesses)
+    bytes += static_cast<double>(access.bytes) * (access.reads + access.writes);
+  return {std::move(accesses),
+          static_cast<uint64_t>(kLaunchNs + bytes / kMemoryBytesPerNs)};
+}
+
+// Each kernel is a struct laid out as its parameters are.
+
+struct Matmul {
+  static constexpr char kName[] = "matmul";
+  static constexpr size_t kParameters = 9;
+  float* c;
+  const float* a;
+  const float* b;
+  int m, n, k, trans_a, trans_b, accumulate;
+
+  size_t elements(int rows, int columns) const {
+    return static_cast<size_t>(rows) * static_cast<size_t>(columns);
+  }
+
+  Footprint footprint() const {
+    if (m <= 0 || n <= 0 || k <= 0) return {{}, 0};
+    const double flops = 2.0 * m * n * k;
+    const Access output =
+        accumulate ? updating(c, elements(m, n)) : writing(c, elements(m, n));
+    return {{reading(a, elements(m, k)), reading(b, elements(k, n)), output},
+            static_cast<uint64_t>(kLaunchNs + flops / kFlopsPerNs)};
+  }
+
+  float a_at(int row, int column) const {
+    return trans_a ? a[elements(column, m) + static_cast<size_t>(row)]
+                   : a[elements(row, k) + static_cast<size_t>(column)];
+  }
+
+  void add_rows_of_b(int row, float* out) const {
+    for (int l = 0; l < k; ++l) {
+      const float factor = a_at(row, l);
+      const float* in = b + elements(l, n);
+      for (int j = 0; j < n; ++j) out[j] += factor * in[j];
+    }
+  }
+
+  void add_dot_products(int row, float* out) const {
+    std::vector<float> left(static_cast<size_t>(k));
+    for (int l = 0; l < k; ++l) left[static_cast<size_t>(l)] = a_at(row, l);
+    for (int j = 0; j < n; ++j) {
+      const float* right = b + elements(j, k);
+      float sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (int l = 0; l < k; ++l) sum += left[static_cast<size_t>(l)] * right[l];
+      out[j] += sum;
+    }
+  }
+
+  void run() const {
+    for (int row = 0; row < m; ++row) {
+      float* out = c + elements(row, n);
+      if (!accumulate) std::memset(out, 0, elements(1, n) * sizeof(float));
+      trans_b ? add_dot_products(row, out) : add_rows_of_b(row, out);
+    }
+  }
+};
+
+struct TanhForward {
+  static constexpr char kName[] = "tanh_forward";
+  static constexpr size_t kParameters = 3;
+  float* y;
+  const float* x;
+  size_t n;
+
+  Footprint footprint() const { return streaming({reading(x, n), writing(y, n)}); }
+  void run() const {
+    for (size_t i = 0; i < n; ++i) y[i] = std::tanh(x[i]);
+  }
+};
+
+struct TanhBackward {
+  static constexpr char kName[] = "tanh_backward";
+  static constexpr size_t kParameters = 4;
+  float* dx;
+  const float* y;
+  const float* dy;
+  size_t n;
+
+  Footprint footprint() const {
+    return streaming({reading(y, n), reading(dy, n), writing(dx, n)});
+  }
+  void run() const {
+    for (size_t i = 0; i < n; ++i) dx[i] = dy[i] * (1 - y[i] * y[i]);
+  }
+};
+
+struct MseGradient {
+  static constexpr char kName[] = "mse_gradient";
+  static constexpr size_t kParameters = 5;
+  float* dy;
+  const float* y;
+  const float* target;
+  float* loss;
+  size_t n;
+
+  Footprint footprint() const {
+    return streaming(
+        {reading(y, n), reading(target, n), writing(dy, n), writing(loss, 1)});
+  }
+  void run() const {
+    double sum = 0;
+    for (size_t i = 0; i < n; ++i) {
+      const float difference = y[i] - target[i];
+      dy[i] = 2 * difference / static_cast<float>(n);
+      sum += static_cast<double>(difference) * difference;
+    }
+    *loss = static_cast<float>(sum / static_cast<double>(n));
+  }
+};
+
+struct Adam {
+  static constexpr char kName[] = "adam";
+  static constexpr size_t kParameters = 11;
+  float* p;
+  const float* g;
+  float* m;
+  float* v;
+  size_t n;
+  float lr, beta1, beta2, eps, bias1, bias2;
+
+  Footprint footprint() const {
+    return streaming({reading(g, n), updating(p, n), updating(m, n), updating(v, n)});
+  }
+  void run() const {
+    for (size_t i = 0; i < n; ++i) {
+      m[i] = beta1 * m[i] + (1 - beta1) * g[i];
+      v[i] = beta2 * v[i] + (1 - beta2) * g[i] * g[i];
+      p[i] -= lr * (m[i] / bias1) / (std::sqrt(v[i] / bias2) + eps);
+    }
+  }
+};
+
+struct Fill {
+  static constexpr char kName[] = "fill";
+  static constexpr size_t kParameters = 3;
+  float* p;
+  float value;
+  size_t n;
+
+  Footprint footprint() const { return streaming({writing(p, n)}); }
+  void run() const {
+    for (size_t i = 0; i < n; ++i) p[i] = value;
+  }
+};
+
+struct Scale {
+  static constexpr char kName[] = "scale";
+  static constexpr size_t kParameters = 4;
+  float* y;
+  const float* x;
+  float a;
+  size_t n;
+
+  Footprint footprint() const { return streaming({reading(x, n), writing(y, n)}); }
+  void run() const {
+    for (size_t i = 0; i < n; ++i) y[i] = a * x[i];
+  }
+};
+
+template <class Kernel>
+Kernel unpack(const uint8_t* arguments) {
+  Kernel kernel;
+  std::memcpy(&kernel, arguments, sizeof(kernel));
+  return kernel;
+}
+
+template <class Kernel>
+constexpr KnownKernel known() {
+  return {Kernel::kName, Kernel::kParameters, sizeof(Kernel),
+          [](const uint8_t* a) { return unpack<Kernel>(a).footprint(); },
+          [](const uint8_t* a) { unpack<Kernel>(a).run(); }};
+}
+
+constexpr KnownKernel kKernels[] = {
+    known<Matmul>(), known<TanhForward>(), known<TanhBackward>(), known<MseGradient>(),
+    known<Adam>(),   known<Fill>(),        known<Scale>(),
+};
+
+}  // namespace
+
+const KnownKernel* find_kernel(const Entry& entry) {
+  for (const KnownKernel& kernel : kKernels)
+    if (entry.name == kernel.name && entry.parameters.size() == kernel.num_parameters &&
+        entry.parameter_bytes() == kernel.parameter_bytes)
+      return &kernel;
+  return nullptr;
+}
+
+}  // namespace simgpu

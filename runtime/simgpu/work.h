@@ -1,0 +1,52 @@
+// The kinds of GPU work, as data: a stream runs them, a graph keeps them.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "module.h"
+#include "stream.h"
+
+namespace simgpu {
+
+struct KernelWork {
+  FunctionRef function;
+  unsigned grid[3];
+  unsigned block[3];
+  unsigned shared_bytes;
+  std::vector<uint8_t> arguments;
+};
+
+struct CopyWork {
+  uintptr_t destination;
+  uintptr_t source;
+  size_t bytes;
+  uint8_t copy_kind, source_kind, destination_kind;  // as CUPTI numbers them
+};
+
+struct SetWork {
+  uintptr_t destination;
+  uint32_t value;
+  size_t element_bytes;
+  size_t elements;
+};
+
+struct HostWork {
+  CUhostFn function;
+  void* data;
+};
+
+using Work = std::variant<KernelWork, CopyWork, SetWork, HostWork>;
+
+struct Submission {
+  uint64_t time_ns;
+  uint32_t correlation_id;
+};
+
+// On the stream's thread. Does nothing once the context has failed.
+void execute(const Work& work, Stream& stream, const Submission& submission);
+
+}  // namespace simgpu
