@@ -65,11 +65,13 @@ const char* error_name(CUresult result) {
   return name != nullptr ? name : "an unknown CUDA error";
 }
 
-// Runs before the sanitizers are ready: their start-up calls dlsym.
+// Runs before the sanitizers are ready: their start-up calls dlsym. So it calls no
+// inline function of the standard library either, which would be instrumented.
 __attribute__((no_sanitize("address", "thread", "undefined"))) DlsymFn real_dlsym() {
   static DlsymFn real = nullptr;  // a race stores the same value twice
   if (real == nullptr) {
-    for (const char* version : {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"}) {
+    constexpr const char* kVersions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
+    for (const char* version : kVersions) {
       real = reinterpret_cast<DlsymFn>(dlvsym(RTLD_NEXT, "dlsym", version));
       if (real != nullptr) break;
     }
