@@ -81,11 +81,10 @@ def _sure_bytes(accesses: Accesses) -> Floats:
     allocation = accesses.allocation_id[order]
     start, stop = accesses.start[order], accesses.stop[order]
     same_buffer = (allocation[1:] == allocation[:-1]) & (stop[1:] == stop[:-1])
-    is_last = np.r_[~(same_buffer & (start[1:] == start[:-1])), True]
+    is_last = np.append(~(same_buffer & (start[1:] == start[:-1])), True)[: len(start)]
     runs = np.flatnonzero(is_last)  # the last access of each run of equal starts
-    following = np.minimum(runs + 1, len(start) - 1)
-    has_next = (runs + 1 < len(start)) & np.r_[same_buffer, False][runs]
-    bound = np.where(has_next, start[following], stop[runs])
+    has_next = np.append(same_buffer, False)[runs]
+    bound = np.where(has_next, np.append(start, 0)[runs + 1], stop[runs])
     bound = bound[np.cumsum(is_last) - is_last]
     sure = np.empty(len(accesses), np.float64)
     sure[order] = np.where(accesses.exact[order], stop, bound) - start
