@@ -278,7 +278,7 @@ void Recorder::on_driver_call(CUpti_CallbackId cbid, const CUpti_CallbackData& c
   if (api == nullptr) return captures_seen_.store(true, std::memory_order_relaxed);
   if (state() != RecorderState::kRecording) return;
   thread_local uint32_t num_calls = 0;
-  if (num_calls++ % kSampledLaunches != 0) return record_launch(*api, call);
+  if (++num_calls % kSampledLaunches != 0) return record_launch(*api, call);
   const uint64_t begin_ns = clock_ns(CLOCK_MONOTONIC);
   record_launch(*api, call);
   callback_ns_.fetch_add((clock_ns(CLOCK_MONOTONIC) - begin_ns) * kSampledLaunches,
