@@ -28,19 +28,21 @@ def check_budget(
     if smallest <= problem.budget:
         return
     unmovable = int(problem.unmovable.max())
-    reasons = [f"{_enough(unmovable)} belong to libraries and cannot be moved"]
+    reasons = []
+    if unmovable:
+        reasons.append(f"{_enough(unmovable)} belong to libraries and cannot be moved")
     if smallest > unmovable:
-        reasons.append(
-            "what kernels re-read stays, as reading it over the link is slow"
-        )
+        reasons.append("what kernels re-read stays, as the link is slow to re-read")
     message = (
         f"{where}: policy {policy_name} needs at least {_enough(smallest)} of GPU "
         f"memory, and the budget is {format_bytes(gpu_memory_bytes)}: "
         f"{'; '.join(reasons)}. Give --gpu-memory {_enough(smallest, '')} or more"
     )
     for name, other in POLICIES.items():
-        if (less := smallest_budget(problem, other)) <= problem.budget:
-            message += f", or use --policy {name}: slower, it needs {_enough(less)}"
+        if smallest_budget(problem, other) <= problem.budget:
+            message += (
+                f", or use --policy {name}, which spills that too and may be slow"
+            )
     raise BudgetError(message)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from transit.compiler import machine
 from transit.errors import MachineError
 
@@ -34,7 +35,7 @@ def test_a_profile_can_come_from_a_file(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_lists_what_there_is() -> None:
-    with pytest.raises(MachineError, match="h100: no such machine profile.*h200"):
+    with pytest.raises(MachineError, match=r"h100: no such machine profile.*h200"):
         machine.load("h100")
 
 

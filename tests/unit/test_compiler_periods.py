@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from transit.compiler.arrays import Hashes, SegmentHasher
 from transit.compiler.periods import MIN_CONFIDENCE, Repeats, find_repeats, most_common
 
@@ -78,6 +79,7 @@ def test_a_loop_in_a_part_of_the_recording_is_no_iteration() -> None:
     assert find_repeats(np.concatenate([noise, launches("ab" * 20)])) is None
 
 
+@settings(deadline=None)
 @given(
     st.text("abcd", min_size=1, max_size=30),
     st.integers(5, 8),
@@ -97,6 +99,7 @@ def test_any_repeated_sequence_is_found(
     assert repeats.covered >= len(text) // 2
 
 
+@settings(deadline=None)
 @given(st.text("abc", min_size=2, max_size=40), st.data())
 def test_equal_stretches_hash_alike_wherever_they_are(
     text: str, data: st.DataObject
