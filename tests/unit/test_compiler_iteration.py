@@ -156,7 +156,9 @@ DAMAGES: dict[str, tuple[str, str, Callable[[np.ndarray], object], str]] = {
         "allocations", "bytes", lambda v: v * 0 + 2**62, "impossibly large"
     ),
     "one ordinal": ("allocations", "ordinal", lambda v: v * 0, "device and ordinal"),
-    "allocation ids": ("allocations", "allocation_id", lambda v: v * 0, "unknown allocations"),
+    "allocation ids": (
+        "allocations", "allocation_id", lambda v: v * 0, "unknown allocations"
+    ),
     "freed too early": (
         "allocations", "free_launch_id", lambda v: v * 0 - 1, "before allocations"
     ),

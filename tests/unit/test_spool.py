@@ -80,7 +80,9 @@ def test_records_are_mapped_by_type(tmp_path: Path) -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.text(max_size=300).filter(lambda s: "\0" not in s), max_size=6))
-def test_names_round_trip(tmp_path_factory: pytest.TempPathFactory, names: list[str]) -> None:
+def test_names_round_trip(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str]
+) -> None:
     folder = tmp_path_factory.mktemp("spool")
     # Ids need not start at 0, nor be dense.
     pieces = [
