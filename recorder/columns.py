@@ -9,13 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transit.errors import TraceError
-
 Ints = npt.NDArray[np.int64]
 
 _FNV_OFFSET = 0xCBF29CE484222325
 _FNV_PRIME = 0x100000001B3
 _MASK = (1 << 64) - 1
+
+
+class DamagedError(Exception):
+    """A record holds what no recorder writes; the message says what."""
 
 
 def int64(values: npt.NDArray[Any], what: str) -> Ints:
@@ -24,7 +26,7 @@ def int64(values: npt.NDArray[Any], what: str) -> Ints:
     Sums of two of them fit as well.
     """
     if len(values) and int(values.max()) >= 1 << 62:
-        raise TraceError(f"The spool is damaged: {what} {int(values.max())}.")
+        raise DamagedError(f"impossible {what} {int(values.max())}")
     return values.astype(np.int64)
 
 
@@ -47,7 +49,7 @@ def known_labels(
     column = labels(codes, texts)
     if column.null_count:
         unknown = codes[~np.isin(codes, list(texts))][0]
-        raise TraceError(f"The spool is damaged: {what} {unknown} does not exist.")
+        raise DamagedError(f"{what} {unknown} does not exist")
     return column
 
 

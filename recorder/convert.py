@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from transit import __version__
-from transit.errors import JobError
+from transit.errors import JobError, TraceError
 from transit.recorder import launches, tables, uvm
+from transit.recorder.columns import DamagedError
 from transit.recorder.spool import Spool
 from transit.traces.manifest import (
     Clocks,
@@ -174,6 +175,16 @@ def _nothing_recorded(spools: list[Spool]) -> str:
 def _convert_rank(
     writer: TraceWriter, rank: int, spool: Spool, seen_by_hooks: int | None
 ) -> RankInfo:
+    try:
+        rows, losses = _tables(spool)
+    except DamagedError as error:
+        raise TraceError(f"{spool.folder} is damaged: {error}.") from error
+    for name, table in rows.items():
+        writer.write(rank, name, table)
+    return _rank_info(rank, spool, rows, losses, seen_by_hooks)
+
+
+def _tables(spool: Spool) -> tuple[dict[str, pa.Table], Losses]:
     launched = launches.join(spool)
     allocated = tables.allocations(spool)
     blocks = tables.blocks(spool, launched, allocated)
@@ -189,8 +200,6 @@ def _convert_rank(
         "iterations": tables.iterations(spool, launched),
         "overhead": uvm.overhead(spool.records["overhead"]),
     }
-    for name, table in rows.items():
-        writer.write(rank, name, table)
     losses = Losses(
         dropped=spool.num_dropped
         + int(spool.records["overhead"]["dropped_records"].sum(dtype=np.int64)),
@@ -202,7 +211,7 @@ def _convert_rank(
         + uvm.num_untimed(spool.records["uvm"]),
         clock_steps=launched.num_clock_steps,
     )
-    return _rank_info(rank, spool, rows, losses, seen_by_hooks)
+    return rows, losses
 
 
 def _rank_info(

@@ -9,8 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transit.errors import TraceError
-from transit.recorder.columns import Ints, int64, known_labels, nullable, signatures
+from transit.recorder.columns import (
+    DamagedError,
+    Ints,
+    int64,
+    known_labels,
+    nullable,
+    signatures,
+)
 from transit.recorder.extents import NEVER
 from transit.recorder.spool import Records, Spool
 
@@ -43,13 +49,13 @@ def join(spool: Spool) -> Launches:
     host_ns = int64(records["host_ns"], "launch time")
     ids = int64(records["launch_id"], "launch id")
     if not np.diff(ids).all():
-        raise TraceError(f"{spool.folder} is damaged: it has a launch twice.")
+        raise DamagedError("a launch is there twice")
     names = spool.names(records["name_id"])
     shape = [
         records[field][:, axis] for field in ("grid", "block") for axis in range(3)
     ]
     if len(records) and max(int(extent.max()) for extent in shape) >= 1 << 31:
-        raise TraceError(f"{spool.folder} is damaged: a launch has an impossible grid.")
+        raise DamagedError("impossible grid of a launch")
     timing = _join_activities(records["correlation_id"], spool.records["activity"])
     columns: dict[str, Any] = {
         "launch_id": ids,

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transit.errors import TraceError
 from transit.recorder.columns import (
+    DamagedError,
     Ints,
     constant,
     int64,
@@ -90,7 +90,7 @@ def allocations(spool: Spool) -> Allocations:
         "free_launch_id": nullable(free_launch_id, never),
     }
     if size.sum(dtype=np.float64) >= NEVER:
-        raise TraceError(f"{spool.folder} is damaged: its allocations have no end.")
+        raise DamagedError("its allocations have no end")
     born_ns = int64(records["host_ns"], "time of an allocation")
     lifetimes = Lifetimes(
         address, size, born_ns, np.where(never, NEVER, died_ns), born_ns

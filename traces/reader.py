@@ -66,10 +66,11 @@ class Trace:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 _check_identity(path, file, rank, name)
                 _check_columns(path, file.schema_arrow, schema)
-                _check_rows(path, file.metadata.num_rows, expected_rows)
                 rows = file.read(columns=schema.names)
-        except (OSError, pa.ArrowException) as error:
+                rows.validate(full=True)
+        except (OSError, ValueError, pa.ArrowException) as error:
             raise TraceError(f"{path} is damaged: {_first_line(error)}.") from error
+        _check_rows(path, rows.num_rows, expected_rows)
         rows = rows.select(schema.names)
         _check_nulls(path, rows, schema)
         return rows.cast(schema)
