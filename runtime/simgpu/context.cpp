@@ -26,16 +26,6 @@ Contexts& contexts() {
   return *instance;
 }
 
-struct Streams {
-  std::mutex mutex;
-  std::unordered_map<CUstream, StreamRef> by_handle;
-};
-
-Streams& streams() {
-  static auto* instance = new Streams;
-  return *instance;
-}
-
 thread_local std::vector<Context*> context_stack;
 
 Context& add_context(std::unique_ptr<Context>& owner, Device& device, unsigned flags) {
@@ -101,18 +91,20 @@ uint64_t Context::submit(Stream& stream, Task task) {
 StreamRef Context::create_stream(unsigned stream_flags, int priority) {
   auto stream = std::make_shared<Stream>(*this, next_stream_id.fetch_add(1),
                                          stream_flags, priority);
-  {
-    const std::lock_guard lock(mutex_);
-    streams_.push_back(stream);
-  }
-  const std::lock_guard lock(streams().mutex);
-  streams().by_handle[stream->handle()] = stream;
+  const std::lock_guard lock(mutex_);
+  streams_.push_back(stream);
   return stream;
 }
 
 StreamRef Context::per_thread_stream() {
-  thread_local std::unordered_map<Context*, StreamRef> mine;
-  StreamRef& stream = mine[this];
+  struct Streams {
+    std::unordered_map<Context*, StreamRef> of_context;
+    ~Streams() {
+      for (const auto& [context, stream] : of_context) stream->close();
+    }
+  };
+  thread_local Streams mine;
+  StreamRef& stream = mine.of_context[this];
   if (!stream) stream = create_stream(CU_STREAM_DEFAULT, 0);
   return stream;
 }
@@ -159,32 +151,6 @@ Context& current_context() {
 CUcontext current_handle() {
   return context_stack.empty() ? nullptr
                                : reinterpret_cast<CUcontext>(context_stack.back());
-}
-
-StreamRef find_stream(CUstream handle) {
-  Context& context = current_context();
-  if (handle == nullptr)
-    return Call::current().api.per_thread_stream ? context.per_thread_stream()
-                                                 : context.legacy;
-  if (handle == CU_STREAM_LEGACY) return context.legacy;
-  if (handle == CU_STREAM_PER_THREAD) return context.per_thread_stream();
-  const std::lock_guard lock(streams().mutex);
-  const auto found = streams().by_handle.find(handle);
-  require(found != streams().by_handle.end(), CUDA_ERROR_INVALID_HANDLE);
-  return found->second;
-}
-
-DRIVER_API(cuStreamDestroy_v2, (CUstream handle), (handle)) {
-  StreamRef stream;
-  {
-    const std::lock_guard lock(streams().mutex);
-    const auto found = streams().by_handle.find(handle);
-    require(found != streams().by_handle.end(), CUDA_ERROR_INVALID_HANDLE);
-    stream = std::move(found->second);
-    streams().by_handle.erase(found);
-  }
-  abandon_capture(*stream);
-  stream->close();
 }
 
 DRIVER_API(cuDevicePrimaryCtxRetain, (CUcontext * handle, CUdevice ordinal),

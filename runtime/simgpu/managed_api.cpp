@@ -171,7 +171,7 @@ DRIVER_API(cuMemAllocManaged, (CUdeviceptr * address, size_t bytes, unsigned fla
     const std::lock_guard lock(memory_mutex());
     add_range(range);
   }
-  report_memory(range, false);
+  report_memory(range, false, Call::current().correlation_id);
   *address = range.base;
 }
 

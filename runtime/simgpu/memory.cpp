@@ -127,11 +127,11 @@ CUdeviceptr allocate_device(Context& context, size_t bytes, Kind kind) {
     range = add_range(std::move(range));
   }
   report(happened);
-  report_memory(range, false);
+  report_memory(range, false, Call::current().correlation_id);
   return range.base;
 }
 
-void release(uintptr_t base) {
+void release(uintptr_t base, uint32_t correlation_id) {
   Range range;
   {
     const std::lock_guard lock(memory_mutex());
@@ -141,7 +141,7 @@ void release(uintptr_t base) {
     ranges().erase(found);
     forget(range);
   }
-  report_memory(range, true);
+  report_memory(range, true, correlation_id);
 }
 
 void release_memory_of(Context& context) {
@@ -167,12 +167,12 @@ void report(const std::vector<UvmActivity>& happened) {
   for (const UvmActivity& activity : happened) notify(&Observer::uvm, activity);
 }
 
-void report_memory(const Range& range, bool is_release) {
-  notify(&Observer::memory, MemoryActivity{now_ns(), range.base, range.bytes,
-                                           Call::current().correlation_id,
-                                           static_cast<uint32_t>(range.device),
-                                           range.context ? range.context->id : 0,
-                                           is_release, memory_kind(range)});
+void report_memory(const Range& range, bool is_release, uint32_t correlation_id) {
+  notify(&Observer::memory,
+         MemoryActivity{now_ns(), range.base, range.bytes, correlation_id,
+                        static_cast<uint32_t>(range.device),
+                        range.context ? range.context->id : 0, is_release,
+                        memory_kind(range)});
 }
 
 uintptr_t map_aligned(size_t bytes, size_t alignment, int protection) {

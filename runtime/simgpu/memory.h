@@ -77,15 +77,14 @@ bool charge(int device, size_t bytes, std::vector<UvmActivity>& happened);
 // Throws ILLEGAL_ADDRESS unless the device may access all of it; faults managed pages
 // in.
 void touch(int device, const Access& access);
-void allocate(Range range, size_t alignment, bool on_device);
 CUdeviceptr allocate_device(Context& context, size_t bytes, Kind kind);
-void release(uintptr_t base);
+void release(uintptr_t base, uint32_t correlation_id);
 void release_memory_of(Context& context);
 // A copy, without the physical memory, of the range that contains all the bytes.
 Range range_of(CUdeviceptr address, size_t bytes);
 
 void report(const std::vector<UvmActivity>& happened);
-void report_memory(const Range& range, bool is_release);
+void report_memory(const Range& range, bool is_release, uint32_t correlation_id);
 
 // Address space that belongs to nobody else; OUT_OF_MEMORY if there is none.
 uintptr_t map_aligned(size_t bytes, size_t alignment, int protection);

@@ -41,7 +41,7 @@ void allocate_host(void** address, size_t bytes) {
     const std::lock_guard lock(memory_mutex());
     add_range(range);
   }
-  report_memory(range, false);
+  report_memory(range, false, Call::current().correlation_id);
   *address = reinterpret_cast<void*>(range.base);
 }
 
@@ -86,7 +86,7 @@ DRIVER_API(cuMemFree_v2, (CUdeviceptr address), (address)) {
   refuse_during_capture();
   const Range range = range_at(address, {Kind::kDevice, Kind::kManaged, Kind::kPool});
   range.context->synchronize();
-  release(address);
+  release(address, Call::current().correlation_id);
 }
 
 DRIVER_API(cuMemGetInfo_v2, (size_t* free_bytes, size_t* total_bytes),
@@ -122,7 +122,7 @@ DRIVER_API(cuMemFreeHost, (void* address), (address)) {
   refuse_during_capture();
   const Range range = range_at(reinterpret_cast<uintptr_t>(address), {Kind::kHost});
   range.context->synchronize();
-  release(range.base);
+  release(range.base, Call::current().correlation_id);
 }
 
 DRIVER_API(cuMemHostGetDevicePointer_v2,
@@ -187,7 +187,8 @@ STREAM_API(cuMemFreeAsync, ptsz, (CUdeviceptr address, CUstream handle),
   const StreamRef stream = find_stream(handle);
   refuse_capturing(*stream);
   range_at(address, {Kind::kPool, Kind::kDevice});
-  stream->context.submit(*stream, [address](Stream&) { release(address); });
+  const uint32_t correlation_id = Call::current().correlation_id;
+  stream->context.submit(*stream, [=](Stream&) { release(address, correlation_id); });
 }
 
 DRIVER_API(cuDeviceGetDefaultMemPool, (CUmemoryPool * pool, CUdevice device),

@@ -22,6 +22,7 @@ struct Modules {
   std::mutex mutex;
   std::unordered_map<const void*, std::unique_ptr<Module>> loaded;
   std::unordered_map<const void*, FunctionRef> functions;
+  std::vector<FunctionRef> unloaded;  // profilers may still hold their names
 };
 
 Modules& modules() {
@@ -70,8 +71,10 @@ Module& find_module(const void* handle) {
 
 void unload(const void* handle) {
   const std::lock_guard lock(modules().mutex);
-  for (const FunctionRef& function : find_module(handle).functions)
+  for (const FunctionRef& function : find_module(handle).functions) {
     modules().functions.erase(function.get());
+    modules().unloaded.push_back(function);
+  }
   modules().loaded.erase(handle);
 }
 

@@ -10,8 +10,8 @@ namespace simgpu {
 
 // A driver API call that CUPTI has a callback id for (launches, copies, sets, memory).
 struct ApiCall {
-  const char* name;  // as exported, for instance "cuLaunchKernel_ptsz"
-  uint32_t cbid;     // CUPTI_DRIVER_TRACE_CBID_*
+  const char* name;    // as exported, for instance "cuLaunchKernel_ptsz"
+  uint32_t cbid;       // CUPTI_DRIVER_TRACE_CBID_*
   const void* params;  // the *_params struct of generated_cuda_meta.h
   uint32_t correlation_id;
   CUcontext context;
@@ -61,8 +61,9 @@ struct Observer {
   void (*uvm)(const UvmActivity&);
 };
 
-// extern "C" void simgpu_set_observer(const simgpu::Observer*);  exported by libcuda.so.1
-// extern "C" void simgpu_synchronize();  waits until every stream of the process is idle
+// extern "C" void simgpu_set_observer(const simgpu::Observer*);  exported by
+// libcuda.so.1 extern "C" void simgpu_synchronize();  waits until every stream of the
+// process is idle
 using SetObserverFn = void (*)(const Observer*);
 using SynchronizeFn = void (*)();
 

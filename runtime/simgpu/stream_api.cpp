@@ -1,7 +1,9 @@
 #include <time.h>
 
 #include <algorithm>
+#include <mutex>
 #include <type_traits>
+#include <unordered_map>
 
 #include "call.h"
 #include "capture.h"
@@ -60,13 +62,44 @@ void write_value(CUstream handle, CUdeviceptr address, Word value) {
   });
 }
 
+struct Streams {
+  std::mutex mutex;
+  std::unordered_map<CUstream, StreamRef> by_handle;
+};
+
+Streams& streams() {
+  static auto* instance = new Streams;
+  return *instance;
+}
+
+// With the lock held.
+auto find_created(CUstream handle) {
+  const auto found = streams().by_handle.find(handle);
+  require(found != streams().by_handle.end(), CUDA_ERROR_INVALID_HANDLE);
+  return found;
+}
+
 void create(CUstream* handle, unsigned flags, int priority) {
   require(handle && (flags & ~unsigned{CU_STREAM_NON_BLOCKING}) == 0);
   const int clamped = std::min(std::max(priority, kHighestPriority), kLowestPriority);
-  *handle = current_context().create_stream(flags, clamped)->handle();
+  const StreamRef stream = current_context().create_stream(flags, clamped);
+  *handle = stream->handle();
+  const std::lock_guard lock(streams().mutex);
+  streams().by_handle[*handle] = stream;
 }
 
 }  // namespace
+
+StreamRef find_stream(CUstream handle) {
+  Context& context = current_context();
+  if (handle == nullptr)
+    return Call::current().api.per_thread_stream ? context.per_thread_stream()
+                                                 : context.legacy;
+  if (handle == CU_STREAM_LEGACY) return context.legacy;
+  if (handle == CU_STREAM_PER_THREAD) return context.per_thread_stream();
+  const std::lock_guard lock(streams().mutex);
+  return find_created(handle)->second;
+}
 
 DRIVER_API(cuStreamCreate, (CUstream * handle, unsigned flags), (handle, flags)) {
   create(handle, flags, kLowestPriority);
@@ -76,6 +109,18 @@ DRIVER_API(cuStreamCreateWithPriority,
            (CUstream * handle, unsigned flags, int priority),
            (handle, flags, priority)) {
   create(handle, flags, priority);
+}
+
+DRIVER_API(cuStreamDestroy_v2, (CUstream handle), (handle)) {
+  StreamRef stream;
+  {
+    const std::lock_guard lock(streams().mutex);
+    const auto found = find_created(handle);
+    stream = found->second;
+    streams().by_handle.erase(found);
+  }
+  abandon_capture(*stream);
+  stream->close();
 }
 
 STREAM_API(cuStreamSynchronize, ptsz, (CUstream handle), (handle)) {

@@ -242,6 +242,54 @@ def memory_is_counted_and_ends() -> None:
     assert used_bytes() == before
 
 
+def ordered_memory_is_freed_when_its_stream_gets_there() -> None:
+    start()
+    stream = call(cu.cuStreamCreate, 1)
+    flag = ctypes.c_uint32.from_address(int(call(cu.cuMemHostAlloc, 64, 0)))
+    flag.value = 0
+    x = int(call(cu.cuMemAllocAsync, PAGE_BYTES, stream))
+    call(cu.cuStreamWaitValue32, stream, ctypes.addressof(flag), 1, 0)
+    call(cu.cuMemFreeAsync, x, stream)
+    assert used_bytes() == PAGE_BYTES
+    flag.value = 1
+    call(cu.cuStreamSynchronize, stream)
+    assert used_bytes() == 0
+    fails_with("INVALID_VALUE", cu.cuMemFree, x)
+
+
+def work_outlives_its_module_and_stream() -> None:
+    start()
+    stream = call(cu.cuStreamCreate, 1)
+    flag = ctypes.c_uint32.from_address(int(call(cu.cuMemHostAlloc, 64, 0)))
+    flag.value = 0
+    x = int(call(cu.cuMemAlloc, 1024))
+    module = call(cu.cuModuleLoadData, PTX)
+    fill = call(cu.cuModuleGetFunction, module, b"fill")
+    call(cu.cuStreamWaitValue32, stream, ctypes.addressof(flag), 1, 0)
+    launch(fill, stream, (x, 6.0, 256))
+    call(cu.cuModuleUnload, module)
+    call(cu.cuStreamDestroy, stream)
+    flag.value = 1
+    call(cu.cuCtxSynchronize)
+    assert np.all(read(x, 256) == 6)
+    fails_with("INVALID_HANDLE", cu.cuFuncGetName, fill)
+
+
+def each_device_has_its_own_memory() -> None:
+    call(cu.cuInit, 0)
+    assert call(cu.cuDeviceGetCount) == 2
+    contexts = [call(cu.cuDevicePrimaryCtxRetain, device) for device in range(2)]
+    for context in contexts:
+        call(cu.cuCtxSetCurrent, context)
+        assert used_bytes() == 0
+        call(cu.cuMemAlloc, 3 * PAGE_BYTES)
+        assert used_bytes() == 3 * PAGE_BYTES
+    call(cu.cuDevicePrimaryCtxRelease, 1)
+    fails_with("CONTEXT_IS_DESTROYED", cu.cuMemAlloc, 512)
+    call(cu.cuCtxSetCurrent, call(cu.cuDevicePrimaryCtxRetain, 1))
+    assert used_bytes() == 0, "the last release frees what the context had"
+
+
 def one_handle_at_two_addresses_is_one_memory() -> None:
     start()
     base = int(call(cu.cuMemAddressReserve, 3 * PAGE_BYTES, 0, 0, 0))

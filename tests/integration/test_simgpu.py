@@ -43,6 +43,8 @@ def run_program(simgpu_env: Mapping[str, str]) -> RunProgram:
         "packed_arguments_are_read",
         "parameters_are_laid_out_as_in_the_ptx",
         "bad_modules_are_refused",
+        "ordered_memory_is_freed_when_its_stream_gets_there",
+        "work_outlives_its_module_and_stream",
         "one_handle_at_two_addresses_is_one_memory",
         "mapping_is_refused_where_a_gpu_refuses_it",
         "access_before_it_is_set_fails_for_good",
@@ -68,6 +70,10 @@ def test_program(run_program: RunProgram, name: str) -> None:
 )
 def test_program_on_a_small_card(run_program: RunProgram, name: str) -> None:
     run_program(name, TRANSIT_SIM_GPU_MEMORY="64MiB")
+
+
+def test_each_device_has_its_own_memory(run_program: RunProgram) -> None:
+    run_program("each_device_has_its_own_memory", TRANSIT_SIM_GPU_COUNT="2")
 
 
 def test_an_unknown_kernel_is_named(run_program: RunProgram) -> None:
