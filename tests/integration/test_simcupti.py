@@ -323,11 +323,11 @@ def test_migrations_come_in_pieces_of_one_block(run_job: RunJob) -> None:
         size = 7 << 20
         attach_global = cu.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL
         memory = int(call(cu.cuMemAllocManaged, size, attach_global))
-        ctypes.memset(memory, 1, size)
         location = cu.CUmemLocation()
-        location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-        location.id = 0
-        call(cu.cuMemPrefetchAsync, memory, size, location, 0, job.stream)
+        for place in "HOST", "DEVICE":
+            name = f"CU_MEM_LOCATION_TYPE_{place}"
+            location.type = getattr(cu.CUmemLocationType, name)
+            call(cu.cuMemPrefetchAsync, memory, size, location, 0, job.stream)
         job.synchronize()
         client.flush()
         print(json.dumps([client.of_kind(UNIFIED_MEMORY_COUNTER), memory]))
