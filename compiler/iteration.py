@@ -14,7 +14,6 @@ from transit.compiler.arrays import (
     Floats,
     Hashes,
     Ints,
-    SegmentHasher,
     column,
     is_one_of,
 )
@@ -151,7 +150,7 @@ def _repeats_between_marks(
         )
     if len(starts) >= MIN_MARKED_TO_DROP_FIRST:
         starts, stops = starts[1:], stops[1:]
-    return periods.most_common(starts, stops, SegmentHasher(signatures))
+    return periods.most_common(signatures, starts, stops)
 
 
 def _median_durations(launches: pa.Table, repeats: Repeats) -> Floats:

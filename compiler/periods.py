@@ -12,6 +12,8 @@ MIN_REPEATS = 3
 MIN_CONFIDENCE = 0.9
 # The repeats must be most of what was recorded: loops over layers are periods too.
 MIN_COVERAGE = 0.5
+# Stretches of which this share is equal count as alike.
+NEARLY_EQUAL = 0.99
 ANCHOR_LAUNCHES = (1, 2, 4, 8, 16)
 
 
@@ -29,15 +31,39 @@ class Repeats:
         return len(self.starts) * self.launches
 
 
-def most_common(starts: Ints, stops: Ints, hasher: SegmentHasher) -> Repeats:
-    """Keep the stretches that are equal to the most frequent one."""
+def most_common(signatures: Hashes, starts: Ints, stops: Ints) -> Repeats:
+    """Keep the stretches that are equal to the most frequent one.
+
+    Those that differ from it by a few launches in one place (a loss is copied to the
+    host every tenth step) are left out, and not held against it.
+    """
     _, which, counts = np.unique(
-        hasher(starts, stops), return_inverse=True, return_counts=True
+        SegmentHasher(signatures)(starts, stops),
+        return_inverse=True,
+        return_counts=True,
     )
-    alike = which == np.argmax(counts)
-    kept = starts[alike]
-    launches = int((stops - starts)[alike][0])
-    return Repeats(kept, launches, len(kept) / len(starts))
+    usual = np.argmax(counts)
+    kept = starts[which == usual]
+    launches = int((stops - starts)[which == usual][0])
+    pattern = signatures[kept[0] : kept[0] + launches]
+    alike = len(kept) + sum(
+        _nearly_equal(pattern, signatures[start:stop])
+        for start, stop in zip(
+            starts[which != usual], stops[which != usual], strict=True
+        )
+    )
+    return Repeats(kept, launches, alike / len(starts))
+
+
+def _nearly_equal(pattern: Hashes, stretch: Hashes) -> bool:
+    """Tell whether most is equal but for one place."""
+    shorter = min(len(pattern), len(stretch))
+    differs = pattern[:shorter] != stretch[:shorter]
+    prefix = int(np.argmax(np.append(differs, True)))
+    differs = pattern[::-1][:shorter] != stretch[::-1][:shorter]
+    suffix = int(np.argmax(np.append(differs, True)))
+    longer = max(len(pattern), len(stretch))
+    return prefix + suffix >= NEARLY_EQUAL * longer
 
 
 def find_repeats(signatures: Hashes) -> Repeats | None:

@@ -116,6 +116,29 @@ def test_equal_stretches_hash_alike_wherever_they_are(
 def test_most_common_keeps_what_is_equal() -> None:
     text = "abc" + "abc" + "abxc" + "abc"
     starts, stops = np.array([0, 3, 6, 10]), np.array([3, 6, 10, 13])
-    repeats = most_common(starts, stops, SegmentHasher(launches(text)))
+    repeats = most_common(launches(text), starts, stops)
     assert repeats.starts.tolist() == [0, 3, 10]
     assert (repeats.launches, repeats.confidence) == (3, 0.75)
+
+
+@pytest.mark.parametrize(
+    ("odd", "confidence"),
+    [
+        (LAYERS * 3 + "x", 1.0),  # one launch more, at the end
+        (LAYERS + "xx" + LAYERS * 2, 1.0),
+        (LAYERS * 2 + LAYERS[:-1], 1.0),  # one launch less
+        (LAYERS + "x" * 30 + LAYERS * 2, 0.75),
+        ("x" + LAYERS + "x" + LAYERS * 2 + "x", 0.75),  # in several places
+    ],
+)
+def test_a_few_launches_more_or_less_do_not_make_an_iteration_odd(
+    odd: str, confidence: float
+) -> None:
+    usual = LAYERS * 3
+    bounds = np.cumsum([0, len(usual), len(odd), len(usual), len(usual)])
+    repeats = most_common(
+        launches(usual + odd + usual + usual), bounds[:-1], bounds[1:]
+    )
+    assert repeats.confidence == confidence
+    assert repeats.starts.tolist() == [bounds[0], bounds[2], bounds[3]]
+    assert repeats.launches == len(usual)

@@ -261,3 +261,14 @@ def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
     table.write_bytes(table.read_bytes()[:-100])
     with pytest.raises(TraceError, match=r"accesses\.parquet"):
         compile_(Trace.open(path), PLENTY)
+
+
+def test_the_summary_has_what_scripts_read(tmp_path: Path) -> None:
+    trace = Trace.open(write_trace(tmp_path / "trace"))
+    summary = summarize(compile_(trace, 120 * MIB))
+    assert summary["gpu_memory_bytes"] == 120 * MIB
+    assert summary["peak_resident_bytes"] == 120 * MIB
+    assert summary["resident_bytes"] + summary["zero_copy_bytes"] == 160 * MIB
+    assert summary["window_bytes"] == 0
+    assert summary["policy"] == "reuse"
+    assert summary["iteration_launches"] == 12
