@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from pydantic import ValidationError
 
 from transit._version import __version__
 from transit.compiler import iteration as iterations
@@ -13,6 +14,7 @@ from transit.compiler import plan as plans
 from transit.compiler.arrays import Ints, sum_by
 from transit.compiler.budget import check_budget, smallest_budget
 from transit.compiler.cost import access_costs
+from transit.compiler.files import describe
 from transit.compiler.iteration import SteadyIteration
 from transit.compiler.lifetimes import Allocations, peak_pieces, read_allocations
 from transit.compiler.machine import MachineProfile
@@ -22,7 +24,7 @@ from transit.compiler.policies import POLICIES, Policy
 from transit.compiler.problem import Problem
 from transit.compiler.provenance import trace_reference
 from transit.compiler.regions import find_regions
-from transit.errors import BudgetError
+from transit.errors import BudgetError, TraceError
 from transit.traces.reader import Trace
 
 
@@ -67,6 +69,29 @@ def compile_trace(
             f"a budget of {gpu_memory_bytes} bytes makes no sense; give the GPU memory "
             "that the job may take up, such as 40GiB"
         )
+    try:
+        return _compile(trace, gpu_memory_bytes, policy, machine)
+    except ValidationError as invalid:
+        raise TraceError(
+            f"{trace.path}: holds what no plan can: {describe(invalid)}"
+        ) from None
+
+
+def job_peak_bytes(trace: Trace) -> int:
+    """Return what the job takes up at most, on the GPU that needs most."""
+    return max(
+        (
+            peak_pieces(gpu) * PIECE_BYTES
+            for rank in trace.ranks
+            for _, gpu in _by_device(read_allocations(trace, rank))
+        ),
+        default=0,
+    )
+
+
+def _compile(
+    trace: Trace, gpu_memory_bytes: int, policy: str, machine: MachineProfile
+) -> Plan:
     ranks: list[plans.Rank] = []
     solved: list[_Solved] = []
     for rank in trace.ranks:
@@ -90,18 +115,6 @@ def compile_trace(
         machine=plans.Machine(name=machine.name, fingerprint=machine.fingerprint),
         summary=_totals(solved),
         ranks=tuple(ranks),
-    )
-
-
-def job_peak_bytes(trace: Trace) -> int:
-    """Return what the job takes up at most, on the GPU that needs most."""
-    return max(
-        (
-            peak_pieces(gpu) * PIECE_BYTES
-            for rank in trace.ranks
-            for _, gpu in _by_device(read_allocations(trace, rank))
-        ),
-        default=0,
     )
 
 

@@ -28,7 +28,7 @@ def read_model(
     try:
         return model.model_validate_json(text)
     except ValidationError as invalid:
-        raise error(f"{path}: {_describe(invalid)}") from None
+        raise error(f"{path}: {describe(invalid)}") from None
 
 
 def write_json(value: object, path: Path, *, force: bool, error: MakeError) -> None:
@@ -88,7 +88,8 @@ def _check_version(
         )
 
 
-def _describe(invalid: ValidationError) -> str:
+def describe(invalid: ValidationError) -> str:
+    """Name the first places that are wrong, and how."""
     errors = invalid.errors(include_url=False, include_input=False)
     lines = [
         f"{_location(item['loc'])}: {item['msg'].removeprefix('Value error, ')}"

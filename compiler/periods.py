@@ -25,11 +25,6 @@ class Repeats:
     launches: int
     confidence: float
 
-    @property
-    def covered(self) -> int:
-        """Launches in the stretches together."""
-        return len(self.starts) * self.launches
-
 
 def most_common(signatures: Hashes, starts: Ints, stops: Ints) -> Repeats:
     """Keep the stretches that are equal to the most frequent one.
@@ -63,7 +58,7 @@ def _nearly_equal(pattern: Hashes, stretch: Hashes) -> bool:
     differs = pattern[::-1][:shorter] != stretch[::-1][:shorter]
     suffix = int(np.argmax(np.append(differs, True)))
     longer = max(len(pattern), len(stretch))
-    return prefix + suffix >= NEARLY_EQUAL * longer
+    return min(prefix + suffix, shorter) >= NEARLY_EQUAL * longer
 
 
 def find_repeats(signatures: Hashes) -> Repeats | None:

@@ -102,7 +102,7 @@ class TraceReference(_Model):
     """Which recording the plan was made from, and on what GPU."""
 
     fingerprint: Sha256
-    command: tuple[Text, ...]
+    command: tuple[Annotated[str, Field(max_length=1 << 20)], ...]
     gpu_name: Text
     gpu_total_bytes: PositiveBytes
     compute_capability: Annotated[str, Field(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}$")]

@@ -255,6 +255,14 @@ def test_a_changed_trace_has_another_fingerprint(tmp_path: Path) -> None:
     assert len(prints) == 2
 
 
+def test_a_trace_that_no_plan_can_describe_is_refused(tmp_path: Path) -> None:
+    path = write_tables(
+        tmp_path / "trace", {0: LayeredLoop().tables()}, memory_bytes=0
+    )
+    with pytest.raises(TraceError, match="gpu_total_bytes: Input should be greater"):
+        compile_(Trace.open(path), PLENTY)
+
+
 def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "trace")
     table = path / "rank=0" / "accesses.parquet"
