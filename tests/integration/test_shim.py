@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -741,7 +742,6 @@ def test_an_unwritable_run_folder_is_said_and_survived(job: Job) -> None:
     assert "cannot write /nonexistent/status-" in result.stderr
 
 
-@pytest.mark.skipif(os.name != "posix", reason="LD_PRELOAD")
 def test_the_log_names_every_placement(job: Job) -> None:
     result, _ = job(
         *script("start(); call(cu.cuMemAlloc, 2 << 20); call(cu.cuMemAlloc, 100)"),
@@ -752,3 +752,79 @@ def test_the_log_names_every_placement(job: Job) -> None:
     assert "replaying" in lines[0]
     assert lines[1].endswith("2097152 bytes, placed")
     assert lines[2].endswith("100 bytes, left to the driver")
+
+
+@pytest.fixture
+def compile_c(tmp_path: Path) -> Callable[..., Path]:
+    """Compile C source; the further arguments go to the compiler."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+
+    def compile_(source: str, *arguments: str | Path) -> Path:
+        output = tmp_path / "compiled"
+        command = [compiler, "-x", "c", "-", "-o", output, "-x", "none", *arguments]
+        subprocess.run(command, input=source, text=True, check=True)
+        return output
+
+    return compile_
+
+
+def test_a_program_linked_against_the_driver_is_seen(
+    job: Job, compile_c: Callable[..., Path], native_libs: Path
+) -> None:
+    program = compile_c(
+        """
+        #include <stddef.h>
+        int cuInit(unsigned), cuDeviceGet(int*, int), cuCtxSetCurrent(void*);
+        int cuDevicePrimaryCtxRetain(void**, int);
+        int cuMemAlloc_v2(unsigned long long*, size_t);
+        int cuMemsetD8_v2(unsigned long long, unsigned char, size_t);
+        int main(void) {
+          int device;
+          void* context;
+          unsigned long long address;
+          return cuInit(0) || cuDeviceGet(&device, 0) ||
+                 cuDevicePrimaryCtxRetain(&context, device) ||
+                 cuCtxSetCurrent(context) || cuMemAlloc_v2(&address, 2 << 20) ||
+                 cuMemsetD8_v2(address, 1, 2 << 20);
+        }
+        """,
+        native_libs / "simgpu" / "lib" / "libcuda.so.1",
+    )
+    run = f"import os; os.execv({str(program)!r}, [{str(program)!r}])"
+    _, [status] = job("-c", run, plan=GOOD_PLAN)
+    assert (status.allocations_matched, status.sets) == (1, 1)
+    assert status.zero_copy_bytes == 2 * MIB
+
+
+@pytest.mark.parametrize("first", ["shim", "other"])
+def test_another_preloaded_library_finds_the_next_function(
+    job: Job,
+    compile_c: Callable[..., Path],
+    native_libs: Path,
+    simgpu_env: Mapping[str, str],
+    first: str,
+) -> None:
+    other = compile_c(
+        """
+        #define _GNU_SOURCE
+        #include <dlfcn.h>
+        #include <unistd.h>
+        pid_t getppid(void) {
+          pid_t (*next)(void) = dlsym(RTLD_NEXT, "getppid");
+          return -next();
+        }
+        """,
+        "-shared",
+        "-fPIC",
+    )
+    both = [native_libs / "libtransit.so", other]
+    order = both if first == "shim" else both[::-1]
+    preload = [simgpu_env.get("LD_PRELOAD", ""), *map(str, order)]
+    result, _ = job(
+        "-c",
+        "import os; print(os.getppid())",
+        env={"LD_PRELOAD": ":".join(filter(None, preload))},
+    )
+    assert int(result.stdout) == -os.getpid()

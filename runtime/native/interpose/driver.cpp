@@ -3,8 +3,6 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#include <initializer_list>
-
 namespace transit {
 namespace {
 

@@ -171,10 +171,11 @@ TRANSIT_HOOK CUresult cuPointerGetAttributes(unsigned count,
 // Neither backend's memory can be shared so; the driver says no, and we say why.
 TRANSIT_HOOK CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   const CUresult result = call(driver().cuIpcGetMemHandle, handle, address);
-  if (result != CUDA_SUCCESS && events::find_placed(address)) {
-    transit::log::failure(
-        "cuIpcGetMemHandle: memory that a plan placed cannot be shared with another "
-        "process; put the calling library into TRANSIT_KEEP_MODULES");
-  }
+  if (result == CUDA_SUCCESS || !events::find_placed(address)) return result;
+  constexpr char kWhy[] =
+      "cuIpcGetMemHandle: memory that a plan placed cannot be shared with another "
+      "process; put the calling library into TRANSIT_KEEP_MODULES";
+  transit::status::set_message(kWhy);
+  transit::log::warn("%s", kWhy);
   return result;
 }
