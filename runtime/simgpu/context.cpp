@@ -26,7 +26,25 @@ Contexts& contexts() {
   return *instance;
 }
 
-thread_local std::vector<Context*> context_stack;
+// Needs no destructor: handlers of the program's exit, a recorder's for instance, call
+// the driver after this thread's other variables are gone.
+class ContextStack {
+ public:
+  bool empty() const { return depth_ == 0; }
+  Context* back() const { return contexts_[depth_ - 1]; }
+  void push_back(Context* context) {
+    require(depth_ < kMaxDepth, CUDA_ERROR_OUT_OF_MEMORY);
+    contexts_[depth_++] = context;
+  }
+  void pop_back() { --depth_; }
+
+ private:
+  static constexpr size_t kMaxDepth = 64;
+  Context* contexts_[kMaxDepth] = {};
+  size_t depth_ = 0;
+};
+
+thread_local ContextStack context_stack;
 
 Context& add_context(std::unique_ptr<Context>& owner, Device& device, unsigned flags) {
   owner = std::make_unique<Context>(device, flags);
