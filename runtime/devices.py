@@ -62,7 +62,7 @@ def _query() -> list[Device]:
         assert isinstance(memory_bytes, int)
         devices.append(
             Device(
-                name=name.rstrip(b"\0").decode(),
+                name=name.split(b"\0")[0].decode(),
                 memory_bytes=memory_bytes,
                 driver_version=version,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -133,17 +133,18 @@ def replay(
         variables = replay_variables(
             run_dir, backend=backend, strict=strict, simulated_gpu=simulated_gpu
         )
-        environment = job.full_environment(variables)
         if not any_gpu:
-            check_gpu(plan, environment)
+            check_gpu(plan, simulated_gpu=simulated_gpu)
         flat_plan.write_all(plan, run_dir / "plan")
-        exit_code = job.run(command, environment)
+        exit_code = job.run(command, job.full_environment(variables))
         return Replay(plan=plan, exit_code=exit_code, processes=read_run(run_dir))
 
 
-def check_gpu(plan: Plan, environment: Mapping[str, str]) -> None:
-    """Refuse a plan for another GPU than the ones this job sees."""
-    for device in visible_devices(environment):
+def check_gpu(plan: Plan, *, simulated_gpu: bool) -> None:
+    """Refuse a plan for another GPU than the ones a job sees here."""
+    # Without the shim, which would count the question as a process of the job.
+    variables = simulated_variables() if simulated_gpu else {}
+    for device in visible_devices(job.full_environment(variables)):
         if device.name != plan.trace.gpu_name:
             raise PlanError(
                 f"the plan was compiled for {plan.trace.gpu_name}, and this machine "
