@@ -25,6 +25,7 @@ from transit.compiler.problem import Problem
 from transit.compiler.provenance import trace_reference
 from transit.compiler.regions import find_regions
 from transit.errors import BudgetError, TraceError
+from transit.traces.check import refuse_contradictions
 from transit.traces.reader import Trace
 
 
@@ -95,6 +96,7 @@ def _compile(
     ranks: list[plans.Rank] = []
     solved: list[_Solved] = []
     for rank in trace.ranks:
+        refuse_contradictions(trace, rank)
         steady = iterations.find(trace, rank)
         problems = _build_problems(trace, rank, steady, gpu_memory_bytes, machine)
         gpus = []
