@@ -34,8 +34,8 @@ struct FlatAllocation {
   uint32_t num_ranges;
 };
 
-// Ranges of one allocation are sorted, do not overlap, are multiples of 2 MiB, and cover
-// bytes rounded up to 2 MiB.
+// Ranges of one allocation are sorted, do not overlap, are multiples of 2 MiB, and
+// cover bytes rounded up to 2 MiB.
 struct FlatRange {
   uint64_t offset;
   uint64_t bytes;

@@ -15,28 +15,28 @@ enum { TRANSIT_OBSERVER_VERSION = 1 };
 enum { TRANSIT_NO_ORDINAL = -1 };
 
 enum TransitAllocationApi {
-  TRANSIT_API_MEM_ALLOC = 1,    // cuMemAlloc: the one the shim may move
-  TRANSIT_API_MANAGED = 2,      // cuMemAllocManaged
-  TRANSIT_API_ASYNC = 3,        // cuMemAllocAsync, cuMemAllocFromPoolAsync
-  TRANSIT_API_PITCH = 4,        // cuMemAllocPitch
-  TRANSIT_API_VMM = 5,          // cuMemMap by the job itself
-  TRANSIT_API_HOST = 6,         // cuMemHostAlloc and friends: pinned host memory
+  TRANSIT_API_MEM_ALLOC = 1,  // cuMemAlloc: the one the shim may move
+  TRANSIT_API_MANAGED = 2,    // cuMemAllocManaged
+  TRANSIT_API_ASYNC = 3,      // cuMemAllocAsync, cuMemAllocFromPoolAsync
+  TRANSIT_API_PITCH = 4,      // cuMemAllocPitch
+  TRANSIT_API_VMM = 5,        // cuMemMap by the job itself
+  TRANSIT_API_HOST = 6,       // cuMemHostAlloc and friends: pinned host memory
 };
 
 struct TransitAllocation {
   uint64_t address;
   uint64_t bytes;          // as asked for; what it occupies is this rounded up to 2 MiB
   uint32_t allocation_id;  // n-th allocation of this process, of any kind
-  int32_t ordinal;         // n-th movable allocation on its device, or TRANSIT_NO_ORDINAL
-  int32_t device;          // CUdevice
-  uint32_t api;            // TransitAllocationApi
-  const char* caller;      // file name of the calling module, valid during the call
+  int32_t ordinal;     // n-th movable allocation on its device, or TRANSIT_NO_ORDINAL
+  int32_t device;      // CUdevice
+  uint32_t api;        // TransitAllocationApi
+  const char* caller;  // file name of the calling module, valid during the call
 };
 
 struct TransitObserver {
   uint32_t version;  // TRANSIT_OBSERVER_VERSION
-  // Called after the allocation succeeded and before its address is returned, and before
-  // the memory is really freed. Never both at once for one address.
+  // Called after the allocation succeeded and before its address is returned, and
+  // before the memory is really freed. Never both at once for one address.
   void (*on_alloc)(const struct TransitAllocation*);
   void (*on_free)(uint64_t address, uint32_t allocation_id);
 };
@@ -46,7 +46,8 @@ struct TransitObserver {
 typedef int (*TransitObserveFn)(const struct TransitObserver* observer);
 // extern "C" int transit_observe(const struct TransitObserver*);
 
-// Kernel launches, copies, sets and graph launches the hooks have seen, for a cross-check.
+// Kernel launches, copies, sets and graph launches the hooks have seen, for a
+// cross-check.
 typedef uint64_t (*TransitLaunchesSeenFn)(void);
 // extern "C" uint64_t transit_launches_seen(void);
 

@@ -1,7 +1,7 @@
-// The status file: one per process, mapped shared, so that the launcher can read it live
-// and after a kill -9. Counters are written with relaxed atomics. Mirrored by a NumPy
-// dtype in runtime/status.py. Created at the process's first use of CUDA: a process
-// without CUDA leaves nothing.
+// The status file: one per process, mapped shared, so that the launcher can read it
+// live and after a kill -9. Counters are written with relaxed atomics. Mirrored by a
+// NumPy dtype in runtime/status.py. Created at the process's first use of CUDA: a
+// process without CUDA leaves nothing.
 #pragma once
 
 #include <stdint.h>
