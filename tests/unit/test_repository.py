@@ -18,7 +18,7 @@ ALLOWED_NEEDED = re.compile(
 LIBRARIES = {
     "libtransit.so": "runtime/native/exports.map",
     "libtransit_recorder.so": "recorder/native/exports.map",
-    "simgpu/lib/libcuda.so.1": "runtime/simgpu/exports.map",
+    "simgpu/lib/libcuda.so.1": "runtime/simgpu/cuda.map",
     "simgpu/lib/libcupti.so.13": "runtime/simgpu/cupti.map",
 }
 HEAVY_MODULES = {"numpy", "pandas", "pyarrow", "torch", "cuda"}
