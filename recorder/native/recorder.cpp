@@ -407,7 +407,8 @@ void Recorder::flush() {
   spool_.overhead.append({begin_ns, begin_ns + callback_ns, 0, num_dropped});
 }
 
-// So that a kill -9 loses little.
+// Flushes now and then, so that a kill -9 loses little, and at exit for the last time:
+// by then the exiting thread's own storage, and what the driver kept in it, is gone.
 void Recorder::run_flusher() {
   std::unique_lock<std::mutex> lock(flusher_mutex_);
   while (
@@ -419,10 +420,11 @@ void Recorder::run_flusher() {
     }
     lock.lock();
   }
+  lock.unlock();
+  stop();
 }
 
 void Recorder::finish() {
-  stop();
   {
     std::lock_guard<std::mutex> lock(flusher_mutex_);
     flusher_stops_ = true;

@@ -90,7 +90,8 @@ def jobs(native_libs: Path, simgpu_env: Mapping[str, str], tmp_path: Path) -> Jo
 
 
 def names(spool: Spool, record_type: str) -> list[Any]:
-    return spool.names(spool.records[record_type]["name_id"]).to_pylist()
+    ids = spool.records[record_type]["name_id"]
+    return [name.as_py() for name in spool.names(ids)]
 
 
 def accesses_of(spool: Spool, launch_id: int) -> set[tuple[int, ...]]:
