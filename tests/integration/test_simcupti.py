@@ -108,7 +108,7 @@ def test_memory_counters_need_a_context_and_a_configuration(run_job: RunJob) -> 
 
 
 def test_without_the_simulated_driver_cupti_is_not_initialized(
-    native_libs: Path, tmp_path: Path
+    native_libs: Path, simgpu_env: Mapping[str, str], tmp_path: Path
 ) -> None:
     library = shutil.copy(native_libs / "simgpu" / "lib" / "libcupti.so.13", tmp_path)
     empty_driver = tmp_path / "libcuda.so.1"
@@ -120,7 +120,7 @@ function = ctypes.CFUNCTYPE(None)(lambda: None)
 assert cupti.cuptiSubscribe(ctypes.byref(ctypes.c_void_p()), function, None) == 15
 assert cupti.cuptiActivityEnable(10) == 15
 """
-    env = {"LD_LIBRARY_PATH": str(tmp_path)}
+    env = {**simgpu_env, "LD_LIBRARY_PATH": str(tmp_path)}
     subprocess.run([sys.executable, "-c", source], env=env, check=True, timeout=60)
 
 
