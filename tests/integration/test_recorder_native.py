@@ -52,6 +52,7 @@ class Jobs:
 
     def __init__(self, libraries: Path, env: Mapping[str, str], run_dir: Path) -> None:
         self.run_dir = run_dir
+        self.python_path = env["PYTHONPATH"]
         self._env = dict(env) | {
             "LD_PRELOAD": str(libraries / "libtransit.so"),
             "CUDA_INJECTION64_PATH": str(libraries / "libtransit_recorder.so"),
@@ -266,6 +267,35 @@ print(json.dumps(states))
     # There may be more: kernels that were in flight when the recording began.
     assert set(correlation_ids) <= set(spool.records["activity"]["correlation_id"])
     assert len(spool.records["allocation"]) == 1, "the recording was over"
+
+
+def test_optimizer_steps_become_marks(jobs: Jobs) -> None:
+    pytest.importorskip("torch")
+    hook = str(files("transit.recorder").joinpath("hook"))
+    jobs.run(
+        """
+import torch
+gpu = open_gpu()
+x = gpu.alloc(64).address
+parameter = torch.nn.Parameter(torch.ones(3))
+parameter.grad = torch.ones(3)
+optimizer = torch.optim.SGD([parameter], lr=0.1)
+for _ in range(6):
+    scale(gpu, x, x, 10)
+    optimizer.step()
+""",
+        PYTHONPATH=f"{hook}:{jobs.python_path}",
+        TRANSIT_SKIP="2",
+        TRANSIT_ITERATIONS="3",
+    )
+
+    assert jobs.spool().records["mark"][["kind", "launch_id", "value"]].tolist() == [
+        (STARTED, 0, 2),
+        (ITERATION_END, 1, 3),
+        (ITERATION_END, 2, 4),
+        (ITERATION_END, 3, 5),
+        (STOPPED, 3, 5),
+    ]
 
 
 def test_captured_launches_are_not_launches(jobs: Jobs) -> None:
