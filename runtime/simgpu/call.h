@@ -8,14 +8,16 @@
 #include <generated_cuda_meta.h>
 
 #include <cstdint>
+#include <exception>
 
 namespace simgpu {
 
-struct Error {
+struct Error : std::exception {
+  explicit Error(CUresult result) : code(result) {}
   CUresult code;
 };
 
-[[noreturn]] inline void fail(CUresult code) { throw Error{code}; }
+[[noreturn]] inline void fail(CUresult code) { throw Error(code); }
 
 inline void require(bool holds, CUresult code = CUDA_ERROR_INVALID_VALUE) {
   if (!holds) fail(code);

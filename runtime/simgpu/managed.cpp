@@ -14,7 +14,7 @@ using Happened = std::vector<UvmActivity>;
 constexpr double kLinkBytesPerNs = 55;
 constexpr uint32_t kHostId = CUPTI_UNIFIED_MEMORY_CPU_DEVICE_ID;
 
-uint64_t bit(int device) { return uint64_t{1} << device; }
+uint64_t bit(int device) { return uint64_t{1} << static_cast<unsigned>(device); }
 
 // One page of a range, with the bytes of it that the range has.
 struct Place {

@@ -28,8 +28,8 @@ Memory& memory() {
 
 bool accessible(const Range& range, const Access& access) {
   if (range.kind != Kind::kVirtual) return true;
-  return (!access.reads || range.protection & PROT_READ) &&
-         (!access.writes || range.protection & PROT_WRITE);
+  const bool writable = range.protection == (PROT_READ | PROT_WRITE);
+  return access.writes ? writable : range.protection != PROT_NONE;
 }
 
 void touch_part(int device, Range& range, const Access& part,

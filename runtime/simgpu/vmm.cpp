@@ -101,8 +101,8 @@ std::vector<Range*> mappings_of(uintptr_t address, size_t bytes) {
 }
 
 void place(const Range& range, int protection, bool physical) {
-  const int flags =
-      MAP_FIXED | (physical ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
+  const int flags = physical ? MAP_FIXED | MAP_SHARED
+                             : MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   const void* mapped =
       mmap(reinterpret_cast<void*>(range.base), range.bytes, protection, flags,
            physical ? vmm().memfd : -1, physical ? range.physical->offset : 0);
