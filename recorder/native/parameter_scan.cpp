@@ -81,8 +81,8 @@ void AccessCollector::scan_words(const void* bytes, uint32_t num_bytes,
 // The table is never cleared: a slot counts only if the record it names names it too.
 bool AccessCollector::is_new(uint64_t address) {
   if (num_accesses_ == kMaxAccesses) return true;
-  auto slot = static_cast<uint16_t>((address * 0x9E3779B97F4A7C15u) >> 51);
-  static_assert(kNumSlots == 1u << (64 - 51));
+  auto slot = static_cast<uint16_t>((address * 0x9E3779B97F4A7C15u) >> 51u);
+  static_assert(kNumSlots == 1u << (64u - 51u));
   while (slots_[slot] < num_accesses_ && slot_of_[slots_[slot]] == slot) {
     if (accesses_[slots_[slot]].address == address) return false;
     slot = static_cast<uint16_t>((slot + 1) % kNumSlots);
