@@ -8,7 +8,7 @@
 #include "context.h"
 #include "managed.h"
 #include "process.h"
-#include "vmm.h"  // NOLINT(misc-include-cleaner): completes Range::physical
+#include "vmm.h"
 
 namespace simgpu {
 namespace {
