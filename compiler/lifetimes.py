@@ -26,6 +26,7 @@ class Allocations:
     device: Ints
     ordinal: Ints  # -1: not movable
     bytes: Ints
+    address: Ints
     first_launch_id: Ints
     last_launch_id: Ints
 
@@ -51,6 +52,7 @@ class Allocations:
             self.device[keep],
             self.ordinal[keep],
             self.bytes[keep],
+            self.address[keep],
             self.first_launch_id[keep],
             self.last_launch_id[keep],
         )
@@ -64,6 +66,7 @@ def read_allocations(trace: Trace, rank: int) -> Allocations:
         device=column(table, "device").astype(np.int64),
         ordinal=column(table, "ordinal"),
         bytes=column(table, "bytes"),
+        address=column(table, "address").astype(np.int64),
         first_launch_id=column(table, "alloc_launch_id"),
         last_launch_id=column(table, "free_launch_id", null=FOREVER),
     )

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
+import numpy as np
+
 from transit.compiler.arrays import Ints
-from transit.compiler.plan import PIECE_BYTES, Allocation, Placement, PlacementKind
+from transit.compiler.plan import (
+    MAX_BYTES,
+    PIECE_BYTES,
+    Allocation,
+    Placement,
+    PlacementKind,
+)
 from transit.compiler.problem import Problem
 
 # First piece, number of pieces, placement, region.
@@ -29,13 +37,25 @@ def place(
     ranges: list[list[_Range]] = [[] for _ in range(len(allocations))]
     for region, allocation in enumerate(problem.regions.allocation):
         ranges[allocation] += _split(problem, region, int(zero_copy[region]))
+    offsets = _address_offsets(allocations.address)
     for index in sorted(range(len(allocations)), key=allocations.ordinal.__getitem__):
         yield Allocation(
             device=int(allocations.device[index]),
             ordinal=int(allocations.ordinal[index]),
             bytes=int(allocations.bytes[index]),
+            address_offset=offsets[index],
             placements=tuple(_merge(problem, ranges[index], why_spilled)),
         )
+
+
+def _address_offsets(address: Ints) -> list[int | None]:
+    """Measure addresses from the lowest whole piece; none for those within a piece."""
+    whole = address % PIECE_BYTES == 0
+    lowest = address[whole].min(initial=np.iinfo(np.int64).max)
+    return [
+        int(offset) if is_whole and offset < MAX_BYTES else None
+        for offset, is_whole in zip(address - lowest, whole, strict=True)
+    ]
 
 
 def _split(problem: Problem, region: int, zero_copy: int) -> Iterator[_Range]:

@@ -49,12 +49,25 @@ class Placement(_Model):
 
 
 class Allocation(_Model):
-    """One device allocation of the job and the placements that cover it."""
+    """One device allocation of the job and the placements that cover it.
+
+    ``address_offset`` is where it lay when it was recorded, from the lowest address
+    on its device, or null if anywhere will do. Replay keeps it: a framework's
+    allocator breaks ties between free blocks by address, so at other distances other
+    tensors would come to lie in a range planned for these.
+    """
 
     device: Count
     ordinal: Count
     bytes: PositiveBytes
+    address_offset: Bytes | None
     placements: Annotated[tuple[Placement, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _address_is_whole_pieces(self) -> Self:
+        if self.address_offset is not None and self.address_offset % PIECE_BYTES:
+            raise ValueError("address_offset must be a multiple of 2 MiB")
+        return self
 
     @model_validator(mode="after")
     def _is_covered_once(self) -> Self:

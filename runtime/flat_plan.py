@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"TRNSPLAN"
 VERSION = 1
+NO_ADDRESS = 2**64 - 1
 PLACEMENT_CODES = {"resident": 0, "zero-copy": 1}
 
 # Mirror runtime/native/flat_plan.h.
@@ -33,6 +34,7 @@ ALLOCATION_DTYPE = np.dtype(
         ("device", "<i4"),
         ("ordinal", "<u4"),
         ("bytes", "<u8"),
+        ("address_offset", "<u8"),
         ("first_range", "<u4"),
         ("num_ranges", "<u4"),
     ]
@@ -63,6 +65,10 @@ def lower(rank_plan: Rank, *, gpu_memory_bytes: int) -> bytes:
     allocations["device"] = [allocation.device for allocation in planned]
     allocations["ordinal"] = [allocation.ordinal for allocation in planned]
     allocations["bytes"] = [allocation.bytes for allocation in planned]
+    allocations["address_offset"] = [
+        NO_ADDRESS if allocation.address_offset is None else allocation.address_offset
+        for allocation in planned
+    ]
     allocations["first_range"] = np.cumsum([0, *counts])[:-1]
     allocations["num_ranges"] = counts
 

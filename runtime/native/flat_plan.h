@@ -26,11 +26,15 @@ struct FlatPlanHeader {
   uint64_t file_bytes;        // whole file; a shorter file is truncated
 };
 
+// For FlatAllocation::address_offset: anywhere will do.
+constexpr uint64_t kNoAddress = UINT64_MAX;
+
 struct FlatAllocation {
   int32_t device;
   uint32_t ordinal;
-  uint64_t bytes;        // as the job asked for when it was recorded
-  uint32_t first_range;  // index into the ranges
+  uint64_t bytes;           // as the job asked for when it was recorded
+  uint64_t address_offset;  // where it lay then, from the device's lowest address
+  uint32_t first_range;     // index into the ranges
   uint32_t num_ranges;
 };
 
@@ -44,7 +48,7 @@ struct FlatRange {
 };
 
 static_assert(sizeof(FlatPlanHeader) == 48);
-static_assert(sizeof(FlatAllocation) == 24);
+static_assert(sizeof(FlatAllocation) == 32);
 static_assert(sizeof(FlatRange) == 24);
 
 }  // namespace transit

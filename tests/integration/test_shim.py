@@ -51,14 +51,25 @@ def roundtrip(address, bytes_, seed=1):
 
 
 def flat_plan(
-    planned: Sequence[Planned], *, version: int = 1, rank: int = 0, device: int = 0
+    planned: Sequence[Planned],
+    *,
+    addresses: Mapping[int, int] | None = None,
+    version: int = 1,
+    rank: int = 0,
+    device: int = 0,
 ) -> bytes:
     """A flat plan as runtime/native/flat_plan.h describes it."""
     allocations, ranges = b"", b""
     num_ranges = 0
     for ordinal, size, parts in planned:
         allocations += struct.pack(
-            "<iIQII", device, ordinal, size, num_ranges, len(parts)
+            "<iIQQII",
+            device,
+            ordinal,
+            size,
+            (addresses or {}).get(ordinal, 2**64 - 1),
+            num_ranges,
+            len(parts),
         )
         for offset, length, placement in parts:
             ranges += struct.pack("<QQII", offset, length, placement, 0)
@@ -321,8 +332,12 @@ BAD_PLANS = {
         "contradict",
     ),
     "hostile ranges": (
-        GOOD_PLAN[:64] + b"\xff" * 8 + GOOD_PLAN[72:],
+        GOOD_PLAN[:72] + b"\xff" * 8 + GOOD_PLAN[80:],
         "not there",
+    ),
+    "hostile address": (
+        GOOD_PLAN[:64] + b"\xfe" * 8 + GOOD_PLAN[72:],
+        "impossible address",
     ),
 }
 
@@ -406,6 +421,59 @@ def test_no_host_memory_is_said_in_words(job: Job) -> None:
     )
     assert "no pinned host memory" in status.message
     assert status.message in result.stderr
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_addresses_lie_as_recorded(job: Job, backend: str) -> None:
+    sizes = [4 * MIB, 3 * MIB, 2 * MIB, 4 * MIB, 2 * MIB]
+    # In falling order, as CUDA gives them; 3 comes back to where 0 was; 4 wants 1's.
+    addresses = {0: 40 * MIB, 1: 20 * MIB, 2: 0, 3: 40 * MIB, 4: 22 * MIB}
+    _, [status] = job(
+        *script("""
+start()
+a = call(cu.cuMemAlloc, 4 << 20)
+b = call(cu.cuMemAlloc, 3 << 20)
+c = call(cu.cuMemAlloc, 2 << 20)
+assert (int(a) - int(c), int(b) - int(c)) == (40 << 20, 20 << 20)
+roundtrip(a, 4 << 20)
+call(cu.cuMemFree, a)
+again = call(cu.cuMemAlloc, 4 << 20)
+assert int(again) == int(a)
+roundtrip(again, 4 << 20, seed=3)
+elsewhere = call(cu.cuMemAlloc, 2 << 20)
+taken = range(int(b) - (2 << 20) + 1, int(b) + (4 << 20))
+assert int(elsewhere) not in taken
+roundtrip(b, 3 << 20, seed=5)
+roundtrip(elsewhere, 2 << 20, seed=7)
+for address in (b, c, again, elsewhere):
+    call(cu.cuMemFree, address)
+"""),
+        plan=flat_plan(
+            [whole(i, size, ZERO_COPY) for i, size in enumerate(sizes)],
+            addresses=addresses,
+        ),
+        backend=backend,
+    )
+    assert (status.allocations_matched, status.placement_failures) == (5, 0)
+    assert (status.zero_copy_bytes, status.resident_bytes) == (0, 0)
+    assert status.zero_copy_peak_bytes == 12 * MIB
+
+
+def test_addresses_that_cannot_be_had_are_not_needed(job: Job) -> None:
+    _, [status] = job(
+        *script("""
+start()
+a = call(cu.cuMemAlloc, 4 << 20)
+b = call(cu.cuMemAlloc, 4 << 20)
+roundtrip(a, 4 << 20)
+roundtrip(b, 4 << 20, seed=3)
+"""),
+        plan=flat_plan(
+            [whole(0, 4 * MIB, ZERO_COPY), whole(1, 4 * MIB, RESIDENT)],
+            addresses={0: 0, 1: 1 << 48},
+        ),
+    )
+    assert (status.allocations_matched, status.placement_failures) == (2, 0)
 
 
 def test_libraries_keep_their_memory_and_take_no_ordinal(job: Job) -> None:

@@ -62,11 +62,13 @@ def one_allocation(draw: st.DrawFn, *, device: int, ordinal: int) -> Allocation:
             )
         )
         offset += piece * 2 * MIB
+    address = draw(st.none() | st.integers(0, 1 << 20).map(lambda n: n * 2 * MIB))
     short = draw(st.integers(0, 2 * MIB - 1))
     return Allocation(
         device=device,
         ordinal=ordinal,
         bytes=offset - short,
+        address_offset=address,
         placements=tuple(placements),
     )
 
@@ -95,6 +97,7 @@ def test_every_placement_comes_through(planned: list[Allocation], rank: int) -> 
             int(row["device"]),
             int(row["ordinal"]),
             int(row["bytes"]),
+            int(row["address_offset"]),
             [
                 (int(r["offset"]), int(r["bytes"]), int(r["placement"]))
                 for r in ranges[row["first_range"] :][: row["num_ranges"]]
@@ -107,6 +110,7 @@ def test_every_placement_comes_through(planned: list[Allocation], rank: int) -> 
             a.device,
             a.ordinal,
             a.bytes,
+            2**64 - 1 if a.address_offset is None else a.address_offset,
             [
                 (p.offset, p.bytes, flat_plan.PLACEMENT_CODES[p.placement])
                 for p in a.placements

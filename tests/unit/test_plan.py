@@ -69,6 +69,7 @@ def document() -> dict[str, Any]:
                         "device": 0,
                         "ordinal": 3,
                         "bytes": 5 * MIB,
+                        "address_offset": 8 * MIB,
                         "placements": [
                             {
                                 "offset": 0,
@@ -254,6 +255,10 @@ CONTRADICTIONS: dict[str, tuple[Edit, str]] = {
     "not whole pieces": (
         lambda v: allocation(v)["placements"][1].update(bytes=MIB),
         f"{PLACE}.placements[1]: offset and bytes must be multiples of 2 MiB",
+    ),
+    "address within a piece": (
+        lambda v: allocation(v).update(address_offset=MIB),
+        f"{PLACE}: address_offset must be a multiple of 2 MiB",
     ),
     "unknown placement": (
         lambda v: allocation(v)["placements"][1].update(placement="windowed"),

@@ -21,11 +21,16 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
+  // Addresses for `device` to place memory at later, for good; 0 if there are none.
+  virtual CUdeviceptr reserve(CUdevice device, uint64_t bytes) = 0;
+
   // Memory for `device` from *address to the end of `ranges`, each placed as it says.
+  // At *address if that is not 0: within a reservation, and free.
   virtual Outcome allocate(CUdevice device, Ranges ranges, CUdeviceptr* address) = 0;
 
-  // Gives it back, when the device no longer uses it.
-  virtual CUresult release(CUdeviceptr address, Ranges ranges) = 0;
+  // Gives the memory back, when the device no longer uses it, and, unless they are
+  // within a reservation, its addresses.
+  virtual CUresult release(CUdeviceptr address, Ranges ranges, bool is_reserved) = 0;
 };
 
 std::unique_ptr<Backend> make_vmm_backend();

@@ -62,24 +62,34 @@ bool can_place_managed(CUdevice device) {
 
 class UvmBackend : public Backend {
  public:
+  // Managed memory has pages only where it was used or prefetched.
+  CUdeviceptr reserve(CUdevice device, uint64_t bytes) override {
+    CUdeviceptr base = 0;
+    if (!can_place_managed(device)) return 0;
+    driver().cuMemAllocManaged(&base, bytes, CU_MEM_ATTACH_GLOBAL);
+    return base;
+  }
+
   Outcome allocate(CUdevice device, Ranges ranges, CUdeviceptr* address) override {
     if (!can_place_managed(device)) {
       return {CUDA_ERROR_NOT_SUPPORTED,
               "device or driver cannot place managed memory (it takes concurrent "
               "managed access and CUDA 12.2)"};
     }
+    const bool is_reserved = *address != 0;
     const FlatRange& last = ranges.first[ranges.count - 1];
-    CUdeviceptr base = 0;
-    const CUresult result = driver().cuMemAllocManaged(&base, last.offset + last.bytes,
-                                                       CU_MEM_ATTACH_GLOBAL);
-    if (result != CUDA_SUCCESS) return {result, "no memory (cuMemAllocManaged)"};
+    const CUdeviceptr base =
+        is_reserved ? *address : reserve(device, last.offset + last.bytes);
+    if (base == 0) {
+      return {CUDA_ERROR_OUT_OF_MEMORY, "no memory (cuMemAllocManaged)"};
+    }
     for (const FlatRange& range : ranges) {
       const bool resident =
           range.placement == static_cast<uint32_t>(Placement::kResident);
       const CUresult advised = (resident ? keep_resident : keep_on_host)(
           device, base + range.offset, range.bytes);
       if (advised == CUDA_SUCCESS) continue;
-      driver().cuMemFree_v2(base);
+      if (!is_reserved) driver().cuMemFree_v2(base);
       return {advised, resident ? "advice was refused (cuMemAdvise)"
                                 : "no host memory, or advice was refused "
                                   "(cuMemAdvise, cuMemPrefetchAsync)"};
@@ -88,8 +98,9 @@ class UvmBackend : public Backend {
     return {};
   }
 
-  CUresult release(CUdeviceptr address, Ranges) override {
-    return driver().cuMemFree_v2(address);
+  // Within a reservation the pages stay with the driver, for the next that comes here.
+  CUresult release(CUdeviceptr address, Ranges, bool is_reserved) override {
+    return is_reserved ? driver().cuCtxSynchronize() : driver().cuMemFree_v2(address);
   }
 };
 

@@ -60,34 +60,42 @@ Outcome map_range(CUdevice device, const FlatRange& range, CUdeviceptr address) 
   return {result, "the device may not access it (cuMemSetAccess)"};
 }
 
-CUresult unmap(CUdeviceptr address, Ranges ranges, uint32_t num_mapped) {
+CUresult unmap(CUdeviceptr address, Ranges ranges, uint32_t num_mapped,
+               bool keep_addresses) {
   CUresult first_error = CUDA_SUCCESS;
   for (uint32_t i = 0; i < num_mapped; ++i) {
     const FlatRange& range = ranges.first[i];
     const CUresult result = driver().cuMemUnmap(address + range.offset, range.bytes);
     if (first_error == CUDA_SUCCESS) first_error = result;
   }
+  if (keep_addresses) return first_error;
   const CUresult result = driver().cuMemAddressFree(address, bytes_of(ranges));
   return first_error == CUDA_SUCCESS ? result : first_error;
 }
 
 class VmmBackend : public Backend {
  public:
+  CUdeviceptr reserve(CUdevice, uint64_t bytes) override {
+    CUdeviceptr base = 0;
+    if (driver().cuMemAddressReserve == nullptr) return 0;
+    driver().cuMemAddressReserve(&base, bytes, kPieceBytes, 0, 0);
+    return base;
+  }
+
   Outcome allocate(CUdevice device, Ranges ranges, CUdeviceptr* address) override {
     if (driver().cuMemCreate == nullptr) {
       return {CUDA_ERROR_NOT_SUPPORTED, "the driver has no virtual memory management"};
     }
-    CUdeviceptr base = 0;
-    const CUresult result =
-        driver().cuMemAddressReserve(&base, bytes_of(ranges), kPieceBytes, 0, 0);
-    if (result != CUDA_SUCCESS) {
-      return {result, "no addresses left (cuMemAddressReserve)"};
+    const bool is_reserved = *address != 0;
+    const CUdeviceptr base = is_reserved ? *address : reserve(device, bytes_of(ranges));
+    if (base == 0) {
+      return {CUDA_ERROR_OUT_OF_MEMORY, "no addresses left (cuMemAddressReserve)"};
     }
     for (uint32_t i = 0; i < ranges.count; ++i) {
       const FlatRange& range = ranges.first[i];
       const Outcome outcome = map_range(device, range, base + range.offset);
       if (!outcome.ok()) {
-        unmap(base, ranges, i);
+        unmap(base, ranges, i, is_reserved);
         return outcome;
       }
     }
@@ -96,9 +104,9 @@ class VmmBackend : public Backend {
   }
 
   // As cuMemFree does, it waits for the device first.
-  CUresult release(CUdeviceptr address, Ranges ranges) override {
+  CUresult release(CUdeviceptr address, Ranges ranges, bool is_reserved) override {
     const CUresult waited = driver().cuCtxSynchronize();
-    const CUresult unmapped = unmap(address, ranges, ranges.count);
+    const CUresult unmapped = unmap(address, ranges, ranges.count, is_reserved);
     return waited != CUDA_SUCCESS ? waited : unmapped;
   }
 };

@@ -9,6 +9,7 @@
 #include "runtime/native/lifecycle/log.h"
 #include "runtime/native/lifecycle/process.h"
 #include "runtime/native/memory/captures.h"
+#include "runtime/native/memory/recorded_addresses.h"
 #include "runtime/native/status/status.h"
 
 namespace transit {
@@ -71,10 +72,12 @@ bool place(const FlatAllocation& planned, Allocation* allocation) {
   driver().cuCtxGetCurrent(&allocation->context);
   const DriverScope scope(allocation->context);
   const Ranges ranges = replay()->plan->ranges_of(planned);
-  CUdeviceptr address = 0;
+  CUdeviceptr address = recorded_addresses::take(planned);
+  const bool is_at_recorded_address = address != 0;
   const Outcome outcome =
       replay()->backend->allocate(allocation->device, ranges, &address);
   if (!outcome.ok()) {
+    if (is_at_recorded_address) recorded_addresses::give_back(planned);
     status::add(&StatusFile::placement_failures);
     log::failure("allocation %u of device %d, %" PRIu64
                  " bytes: %s: %s; left to the driver",
@@ -84,13 +87,18 @@ bool place(const FlatAllocation& planned, Allocation* allocation) {
   }
   allocation->address = address;
   allocation->placed = &planned;
+  allocation->is_at_recorded_address = is_at_recorded_address;
   return true;
 }
 
 CUresult release_now(const Allocation& allocation) {
   const DriverScope scope(allocation.context);
   const Ranges ranges = replay()->plan->ranges_of(*allocation.placed);
-  const CUresult result = replay()->backend->release(allocation.address, ranges);
+  const CUresult result = replay()->backend->release(allocation.address, ranges,
+                                                     allocation.is_at_recorded_address);
+  if (allocation.is_at_recorded_address) {
+    recorded_addresses::give_back(*allocation.placed);
+  }
   count_free(allocation);
   return result;
 }

@@ -24,6 +24,7 @@ struct Allocation {
   bool is_on_device = true;
   std::string caller;
   const FlatAllocation* placed = nullptr;  // by a backend, as this says
+  bool is_at_recorded_address = false;     // see recorded_addresses.h
   CUcontext context = nullptr;             // it was placed in
 
   uint32_t id = 0;                       // set by the registry

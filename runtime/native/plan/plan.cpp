@@ -13,6 +13,9 @@
 namespace transit {
 namespace {
 
+// Beyond any GPU's address space: a damaged or hostile file.
+constexpr uint64_t kMaxBytes = uint64_t{1} << 48;
+
 struct Mapping {
   const char* data = nullptr;  // null: it failed
   uint64_t bytes = 0;
@@ -121,7 +124,12 @@ std::string Plan::check() const {
 }
 
 std::string Plan::check_ranges(const FlatAllocation& allocation) const {
-  if (allocation.bytes == 0 || allocation.bytes > INT64_MAX) return "impossible size";
+  if (allocation.bytes == 0 || allocation.bytes > kMaxBytes) return "impossible size";
+  if (allocation.address_offset != kNoAddress &&
+      (allocation.address_offset > kMaxBytes ||
+       allocation.address_offset % kPieceBytes != 0)) {
+    return "impossible address";
+  }
   if (uint64_t{allocation.first_range} + allocation.num_ranges > header_->num_ranges) {
     return "names ranges that are not there";
   }
@@ -137,6 +145,18 @@ std::string Plan::check_ranges(const FlatAllocation& allocation) const {
     covered += range.bytes;
   }
   return covered == end ? std::string{} : "its ranges do not cover it";
+}
+
+uint64_t Plan::address_span_bytes(int32_t device) const {
+  uint64_t span_bytes = 0;
+  for (uint32_t i = 0; i < header_->num_allocations; ++i) {
+    const FlatAllocation& allocation = allocations_[i];
+    if (allocation.device != device || allocation.address_offset == kNoAddress)
+      continue;
+    span_bytes = std::max(
+        span_bytes, allocation.address_offset + round_up_to_piece(allocation.bytes));
+  }
+  return span_bytes;
 }
 
 const FlatAllocation* Plan::find(int32_t device, uint32_t ordinal) const {

@@ -34,6 +34,9 @@ class Plan {
   // Null if the plan does not know this allocation.
   const FlatAllocation* find(int32_t device, uint32_t ordinal) const;
 
+  // From the lowest address recorded on `device` to the end of the highest allocation.
+  uint64_t address_span_bytes(int32_t device) const;
+
   Ranges ranges_of(const FlatAllocation& allocation) const {
     return {ranges_ + allocation.first_range, allocation.num_ranges};
   }
