@@ -256,9 +256,7 @@ def test_a_changed_trace_has_another_fingerprint(tmp_path: Path) -> None:
 
 
 def test_a_trace_that_no_plan_can_describe_is_refused(tmp_path: Path) -> None:
-    path = write_tables(
-        tmp_path / "trace", {0: LayeredLoop().tables()}, memory_bytes=0
-    )
+    path = write_tables(tmp_path / "trace", {0: LayeredLoop().tables()}, memory_bytes=0)
     with pytest.raises(TraceError, match="gpu_total_bytes: Input should be greater"):
         compile_(Trace.open(path), PLENTY)
 
