@@ -48,7 +48,9 @@ size_t memory_bytes() {
 
 int device_count() {
   const char* variable = std::getenv("TRANSIT_SIM_GPU_COUNT");
-  return variable ? std::clamp(std::atoi(variable), 0, kMaxDevices) : 1;
+  if (!variable) return 1;
+  return static_cast<int>(
+      std::clamp<long>(std::strtol(variable, nullptr, 10), 0, kMaxDevices));
 }
 
 // As the driver does, at the end of the first cuInit and before contexts exist.

@@ -18,9 +18,9 @@ struct Rule {
 };
 
 bool parse_rule(const std::string& text, Rule& rule) {
-  char function[128], nth[32];
-  int result = 0, end = 0;
-  if (std::sscanf(text.c_str(), "%127[^:]:%31[^=]=%d%n", function, nth, &result,
+  char function[128], nth[32], result[8];
+  int end = 0;
+  if (std::sscanf(text.c_str(), "%127[^:]:%31[^=]=%7[0-9]%n", function, nth, result,
                   &end) != 3 ||
       static_cast<size_t>(end) != text.size())
     return false;
@@ -28,7 +28,7 @@ bool parse_rule(const std::string& text, Rule& rule) {
   const bool every = std::string_view(nth) == "*";
   rule.nth = every ? 0 : std::strtoull(nth, &tail, 10);
   rule.function = function;
-  rule.result = static_cast<CUresult>(result);
+  rule.result = static_cast<CUresult>(std::strtol(result, nullptr, 10));
   return every || (*tail == '\0' && rule.nth > 0);
 }
 

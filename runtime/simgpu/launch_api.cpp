@@ -15,10 +15,9 @@ constexpr unsigned kMaxGridHeight = 65535;
 
 std::vector<uint8_t> pack_parameters(const Entry& entry, void* const* parameters) {
   std::vector<uint8_t> arguments(entry.parameter_bytes());
-  require(parameters || entry.parameters.empty());
   for (size_t i = 0; i < entry.parameters.size(); ++i) {
     const Parameter& parameter = entry.parameters[i];
-    require(parameters[i]);
+    require(parameters && parameters[i]);
     std::memcpy(arguments.data() + parameter.offset, parameters[i], parameter.bytes);
   }
   return arguments;

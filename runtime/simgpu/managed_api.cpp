@@ -103,8 +103,9 @@ void get_accessed_by(const std::vector<Page>& pages, size_t first, size_t last,
   for (size_t i = first; i <= last; ++i) all &= pages[i].accessed_by;
   auto* ids = static_cast<int*>(data);
   size_t filled = 0;
-  for (int device = 0; device < 64; ++device)
-    if (all >> device & 1 && filled < data_bytes / sizeof(int)) ids[filled++] = device;
+  for (unsigned device = 0; device < 64; ++device)
+    if (all >> device & 1 && filled < data_bytes / sizeof(int))
+      ids[filled++] = static_cast<int>(device);
   while (filled < data_bytes / sizeof(int)) ids[filled++] = CU_DEVICE_INVALID;
 }
 
