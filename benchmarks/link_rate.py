@@ -21,10 +21,11 @@ def seconds_of(copies: list[tuple[torch.Tensor, torch.Tensor]]) -> float:
     torch.cuda.synchronize()
     start.record()
     for stream, (target, source) in zip(streams, copies, strict=True):
-        stream.wait_stream(torch.cuda.current_stream())
+        stream.wait_event(start)
         with torch.cuda.stream(stream):
             for _ in range(REPEATS):
                 target.copy_(source, non_blocking=True)
+    for stream in streams:
         torch.cuda.current_stream().wait_stream(stream)
     end.record()
     end.synchronize()
