@@ -11,10 +11,6 @@ import pyarrow as pa
 
 Ints = npt.NDArray[np.int64]
 
-_FNV_OFFSET = 0xCBF29CE484222325
-_FNV_PRIME = 0x100000001B3
-_MASK = (1 << 64) - 1
-
 
 class DamagedError(Exception):
     """A record holds what no recorder writes; the message says what."""
@@ -61,22 +57,3 @@ def constant(text: str, length: int) -> pa.Array[Any]:
 def nullable(values: npt.NDArray[Any], is_null: npt.NDArray[np.bool_]) -> pa.Array[Any]:
     """Return an int64 column with nulls where `is_null`."""
     return pa.array(values.astype(np.int64), pa.int64(), mask=is_null)
-
-
-def signatures(
-    names: pa.DictionaryArray[Any, Any], words: list[npt.NDArray[Any]]
-) -> npt.NDArray[np.uint64]:
-    """Hash launches by FNV-1a: the name's bytes, then `words`, a word a step."""
-    texts: list[Any] = names.dictionary.to_pylist()
-    of_name = np.array([_fnv1a(text.encode()) for text in texts], np.uint64)
-    digest: npt.NDArray[np.uint64] = of_name[names.indices.to_numpy()]
-    for word in words:
-        digest = (digest ^ word.astype(np.uint64)) * np.uint64(_FNV_PRIME)
-    return digest
-
-
-def _fnv1a(text: bytes) -> int:
-    digest = _FNV_OFFSET
-    for byte in text:
-        digest = ((digest ^ byte) * _FNV_PRIME) & _MASK
-    return digest

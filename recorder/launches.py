@@ -15,10 +15,10 @@ from transit.recorder.columns import (
     int64,
     known_labels,
     nullable,
-    signatures,
 )
 from transit.recorder.extents import NEVER
 from transit.recorder.spool import Records, Spool
+from transit.traces.signatures import signatures
 
 KINDS = {1: "kernel", 2: "copy", 3: "set", 4: "graph"}
 KERNEL = 1
