@@ -1,0 +1,110 @@
+"""Runs jobs under libtransit.so on the simulated GPU, with plans made by hand."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from transit.runtime.status import ProcessStatus
+
+MIB = 1 << 20
+PIECE = 2 * MIB
+RESIDENT, ZERO_COPY = 0, 1
+BACKENDS = ["vmm", "uvm"]
+LAYERS = Path(__file__).parents[1] / "examples" / "layers.py"
+
+Range = tuple[int, int, int]  # offset, bytes, placement
+Planned = tuple[int, int, Sequence[Range]]  # ordinal, bytes, ranges
+
+# What every script of a job starts with.
+PRELUDE = """
+import ctypes, os, sys, threading
+from cuda.bindings import driver as cu
+
+def call(function, *arguments):
+    error, *results = function(*arguments)
+    assert error == cu.CUresult.CUDA_SUCCESS, (function.__name__, error)
+    return results[0] if len(results) == 1 else results
+
+def start():
+    call(cu.cuInit, 0)
+    device = call(cu.cuDeviceGet, 0)
+    call(cu.cuCtxSetCurrent, call(cu.cuDevicePrimaryCtxRetain, device))
+
+def roundtrip(address, bytes_, seed=1):
+    data = bytes((i * seed) % 251 for i in range(997)) * (bytes_ // 997 + 1)
+    data = data[:bytes_]
+    back = ctypes.create_string_buffer(bytes_)
+    call(cu.cuMemcpyHtoD, address, data, bytes_)
+    call(cu.cuMemcpyDtoH, ctypes.addressof(back), address, bytes_)
+    assert back.raw[:bytes_] == data
+"""
+
+
+def flat_plan(
+    planned: Sequence[Planned],
+    *,
+    addresses: Mapping[int, int] | None = None,
+    version: int = 1,
+    rank: int = 0,
+    device: int = 0,
+) -> bytes:
+    """A flat plan as runtime/native/flat_plan.h describes it."""
+    allocations, ranges = b"", b""
+    num_ranges = 0
+    for ordinal, size, parts in planned:
+        allocations += struct.pack(
+            "<iIQQII",
+            device,
+            ordinal,
+            size,
+            (addresses or {}).get(ordinal, 2**64 - 1),
+            num_ranges,
+            len(parts),
+        )
+        for offset, length, placement in parts:
+            ranges += struct.pack("<QQII", offset, length, placement, 0)
+        num_ranges += len(parts)
+    file_bytes = 48 + len(allocations) + len(ranges)
+    header = struct.pack(
+        "<8sIIIIIIQQ",
+        b"TRNSPLAN",
+        version,
+        48,
+        rank,
+        len(planned),
+        num_ranges,
+        0,
+        64 * MIB,
+        file_bytes,
+    )
+    return header + allocations + ranges
+
+
+def whole(ordinal: int, size: int, placement: int) -> Planned:
+    """One allocation in one placement."""
+    return ordinal, size, [(0, -(-size // PIECE) * PIECE, placement)]
+
+
+class Job(Protocol):
+    """Runs Python under the shim and returns its process and status files."""
+
+    def __call__(
+        self,
+        *command: str,
+        plan: bytes | None = None,
+        backend: str = "vmm",
+        env: Mapping[str, str] | None = None,
+        exit_code: int = 0,
+    ) -> tuple[subprocess.CompletedProcess[str], list[ProcessStatus]]: ...
+
+
+def script(body: str) -> tuple[str, str]:
+    """The command of a job that runs `body` after the prelude."""
+    return "-c", PRELUDE + body
+
+
+GOOD_PLAN = flat_plan([whole(0, 2 * MIB, ZERO_COPY), whole(1, 2 * MIB, ZERO_COPY)])
