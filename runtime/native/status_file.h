@@ -36,7 +36,9 @@ struct StatusFile {
   uint64_t allocations_passed;     // by libraries or other APIs: left to the driver
   uint64_t frees_seen;
 
-  // Placed now, and the most there ever was, in bytes rounded up to 2 MiB.
+  // Placed now, and the most there ever was: rounded up to 2 MiB, as both backends
+  // place; passed as asked for, since the driver packs small allocations into one such
+  // piece.
   uint64_t resident_bytes;
   uint64_t resident_peak_bytes;
   uint64_t zero_copy_bytes;

@@ -160,7 +160,8 @@ void count_alloc(const Allocation& allocation) {
                       bytes);
   } else if (allocation.is_on_device) {
     status::add(&StatusFile::allocations_passed);
-    status::add_bytes(&StatusFile::passed_bytes, &StatusFile::passed_peak_bytes, bytes);
+    status::add_bytes(&StatusFile::passed_bytes, &StatusFile::passed_peak_bytes,
+                      allocation.bytes);
   }
   if (allocation.is_movable) status::add(&StatusFile::allocations_seen);
 }
@@ -176,7 +177,7 @@ void count_free(const Allocation& allocation) {
   } else if (allocation.is_movable) {
     status::subtract_bytes(&StatusFile::resident_bytes, bytes);
   } else if (allocation.is_on_device) {
-    status::subtract_bytes(&StatusFile::passed_bytes, bytes);
+    status::subtract_bytes(&StatusFile::passed_bytes, allocation.bytes);
   }
   if (allocation.is_movable) status::add(&StatusFile::frees_seen);
 }
