@@ -16,7 +16,7 @@ from transit.compiler.budget import check_budget, smallest_budget
 from transit.compiler.cost import access_costs
 from transit.compiler.files import describe
 from transit.compiler.iteration import SteadyIteration
-from transit.compiler.lifetimes import Allocations, peak_pieces, read_allocations
+from transit.compiler.lifetimes import read_allocations
 from transit.compiler.machine import MachineProfile
 from transit.compiler.placements import place
 from transit.compiler.plan import MAX_BYTES, PIECE_BYTES, Plan
@@ -78,18 +78,6 @@ def compile_trace(
         ) from None
 
 
-def job_peak_bytes(trace: Trace) -> int:
-    """Return what the job takes up at most, on the GPU that needs most."""
-    return max(
-        (
-            peak_pieces(gpu) * PIECE_BYTES
-            for rank in trace.ranks
-            for _, gpu in _by_device(read_allocations(trace, rank))
-        ),
-        default=0,
-    )
-
-
 def _compile(
     trace: Trace, gpu_memory_bytes: int, policy: str, machine: MachineProfile
 ) -> Plan:
@@ -120,11 +108,6 @@ def _compile(
     )
 
 
-def _by_device(allocations: Allocations) -> Iterator[tuple[int, Allocations]]:
-    for device in np.unique(allocations.device):
-        yield int(device), allocations.where(allocations.device == device)
-
-
 def _build_problems(
     trace: Trace,
     rank: int,
@@ -133,7 +116,7 @@ def _build_problems(
     machine: MachineProfile,
 ) -> Iterator[tuple[int, Problem]]:
     costs = access_costs(steady, machine)
-    for device, gpu in _by_device(read_allocations(trace, rank)):
+    for device, gpu in read_allocations(trace, rank).by_device():
         regions = find_regions(gpu.where(gpu.ordinal >= 0), steady, costs)
         yield device, Problem.build(gpu, regions, gpu_memory_bytes=gpu_memory_bytes)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transit.compiler.arrays import Bools, Floats, sum_by
+from transit.compiler.arrays import Bools, Floats, Ints, sum_by
 from transit.compiler.iteration import Accesses, SteadyIteration
 from transit.compiler.machine import MachineProfile
 
@@ -35,29 +35,14 @@ class AccessCosts:
 def access_costs(iteration: SteadyIteration, machine: MachineProfile) -> AccessCosts:
     """Estimate every access's cost on the link, per iteration."""
     accesses = iteration.accesses
-    duration_ns = iteration.duration_ns[accesses.position]
-    size = (accesses.stop - accesses.start).astype(np.float64)
-    named = _per_launch(accesses, size, iteration.num_launches)
-    sure = _sure_bytes(accesses)
-    surely_named = _per_launch(accesses, sure, iteration.num_launches)
-    largest = np.zeros(iteration.num_launches)
-    np.maximum.at(largest, accesses.position, sure)
-    broadcast = sure * BROADCAST_RATIO < largest[accesses.position]
-    stream_ns = surely_named / machine.hbm_bytes_per_s * 1e9
-    patience_ns = STREAMING_SLACK * stream_ns + machine.launch_overhead_ns
-    # NaN compares false: a kernel of unknown duration may re-read.
-    is_kernel = iteration.is_kernel[accesses.position]
-    slow = is_kernel & ~(duration_ns <= patience_ns)
-    rereads = (slow | (is_kernel & broadcast)) & accesses.reads
-    passes_hbm, passes_l2 = (
-        np.nan_to_num(duration_ns * 1e-9 * rate / named, nan=1.0)
-        for rate in (machine.hbm_bytes_per_s, machine.l2_bytes_per_s)
+    slow, small = _slow_kernels(iteration, machine), _small_operands(iteration)
+    rereads = (slow | small) & accesses.reads
+    moved = np.where(
+        rereads,
+        _bytes_reread(iteration, machine),
+        np.where(slow, accesses.size, _bytes_streamed(iteration, machine)),
     )
-    # Several launches of a multi-tensor optimizer name a whole tensor and each touch a
-    # part: none can have touched more than memory delivers while it runs.
-    at_most_once = np.where(is_kernel & ~slow, np.minimum(passes_hbm, 1.0), 1.0)
-    passes = np.where(rereads, np.maximum(passes_l2, 1.0), at_most_once)
-    moved = size * passes * accesses.frequency
+    moved *= accesses.frequency
     return AccessCosts(
         rereads=rereads,
         link_bytes=moved * (accesses.reads * 1.0 + accesses.writes * 1.0),
@@ -65,8 +50,66 @@ def access_costs(iteration: SteadyIteration, machine: MachineProfile) -> AccessC
     )
 
 
-def _per_launch(accesses: Accesses, values: Floats, num_launches: int) -> Floats:
-    totals = sum_by(accesses.position, values * accesses.frequency, num_launches)
+def _slow_kernels(iteration: SteadyIteration, machine: MachineProfile) -> Bools:
+    """Tell which accesses are of kernels that take longer than streaming does."""
+    position = iteration.accesses.position
+    named = _per_launch(iteration, _sure_bytes(iteration.accesses))
+    stream_ns = named / machine.hbm_bytes_per_s * 1e9
+    patience_ns = STREAMING_SLACK * stream_ns + machine.launch_overhead_ns
+    # NaN compares false: a kernel of unknown duration may re-read.
+    in_time = iteration.duration_ns[position] <= patience_ns
+    return np.asarray(iteration.is_kernel[position] & ~in_time)
+
+
+def _small_operands(iteration: SteadyIteration) -> Bools:
+    """Tell which accesses of kernels may be read once per row of a larger operand."""
+    position = iteration.accesses.position
+    sure = _sure_bytes(iteration.accesses)
+    largest = np.zeros(iteration.num_launches)
+    np.maximum.at(largest, position, sure)
+    is_small = sure * BROADCAST_RATIO < largest[position]
+    return np.asarray(iteration.is_kernel[position] & is_small)
+
+
+def _bytes_reread(iteration: SteadyIteration, machine: MachineProfile) -> Floats:
+    """Bound re-reading by what L2 delivers while the kernel runs."""
+    accesses = iteration.accesses
+    seconds = iteration.duration_ns[accesses.position] * 1e-9
+    passes = seconds * machine.l2_bytes_per_s / _per_launch(iteration, accesses.size)
+    return np.asarray(accesses.size * np.fmax(passes, 1.0))  # 1 if unknown
+
+
+def _bytes_streamed(iteration: SteadyIteration, machine: MachineProfile) -> Floats:
+    """Share out ranges that launches name together; bound by what HBM delivers."""
+    accesses = iteration.accesses
+    is_kernel = iteration.is_kernel[accesses.position]
+    size = np.where(is_kernel, accesses.size / _num_sharing(iteration), accesses.size)
+    seconds = iteration.duration_ns[accesses.position] * 1e-9
+    passes = seconds * machine.hbm_bytes_per_s / _per_launch(iteration, size)
+    return np.asarray(np.where(is_kernel, size * np.fmin(passes, 1.0), size))
+
+
+def _num_sharing(iteration: SteadyIteration) -> Ints:
+    """Count the launches that take turns on the range of each access.
+
+    The launches of a multi-tensor optimizer follow each other; each names whole tensors
+    and touches a part of them, so that together they go through every tensor once.
+    """
+    accesses, function = iteration.accesses, iteration.function
+    run = np.cumsum(np.append(True, function[1:] != function[:-1]))[accesses.position]
+    ranges = [run, accesses.allocation_id, accesses.start, accesses.stop]
+    _, which, count = np.unique(
+        np.stack(ranges), axis=1, return_inverse=True, return_counts=True
+    )
+    return np.asarray(count[which])
+
+
+def _per_launch(iteration: SteadyIteration, values: Floats) -> Floats:
+    """Sum over each access's launch."""
+    accesses = iteration.accesses
+    totals = sum_by(
+        accesses.position, values * accesses.frequency, iteration.num_launches
+    )
     return totals[accesses.position]
 
 

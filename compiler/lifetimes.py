@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from transit.compiler.arrays import Bools, Ints, column, is_one_of
-from transit.compiler.plan import MAX_BYTES, PIECE_BYTES
-from transit.errors import TraceError
+from transit.compiler.plan import PIECE_BYTES
+from transit.traces.check import check_allocations
 from transit.traces.reader import Trace
 
 FOREVER = np.iinfo(np.int64).max
@@ -57,6 +58,11 @@ class Allocations:
             self.last_launch_id[keep],
         )
 
+    def by_device(self) -> Iterator[tuple[int, Allocations]]:
+        """Return each GPU and the allocations on it."""
+        for device in np.unique(self.device):
+            yield int(device), self.where(self.device == device)
+
 
 def read_allocations(trace: Trace, rank: int) -> Allocations:
     """Read the allocations that take up GPU memory; pinned host memory does not."""
@@ -70,29 +76,7 @@ def read_allocations(trace: Trace, rank: int) -> Allocations:
         first_launch_id=column(table, "alloc_launch_id"),
         last_launch_id=column(table, "free_launch_id", null=FOREVER),
     )
-    _check(allocations, f"{trace.path}, rank {rank}")
     return allocations.where(~is_one_of(table, "api", "host"))
-
-
-def _check(allocations: Allocations, where: str) -> None:
-    movable = allocations.ordinal >= 0
-    places = np.stack([allocations.device, allocations.ordinal])[:, movable]
-    for wrong, what in (
-        ((np.diff(allocations.allocation_id) <= 0).any(), "ids do not ascend"),
-        ((allocations.bytes <= 0).any(), "sizes are not positive"),
-        ((allocations.bytes >= MAX_BYTES).any(), "sizes are impossibly large"),
-        ((allocations.device < 0).any(), "devices are negative"),
-        (
-            (allocations.last_launch_id < allocations.first_launch_id).any(),
-            "frees come before allocations",
-        ),
-        (
-            np.unique(places, axis=1).shape[1] != places.shape[1],
-            "two have the same device and ordinal",
-        ),
-    ):
-        if wrong:
-            raise TraceError(f"{where}: damaged: in the allocations, {what}")
 
 
 class Timeline:
@@ -125,19 +109,10 @@ def job_peak_bytes(trace: Trace) -> int:
     """
     peak_pieces = 0
     for rank in trace.ranks:
-        allocations = read_allocations(trace, rank)
-        for device in np.unique(allocations.device):
-            gpu = allocations.where(allocations.device == device)
-            timeline, movable = Timeline(gpu), gpu.ordinal >= 0
-            kept_bytes = timeline.total(np.where(movable, 0, gpu.bytes))
-            pieces = timeline.total(np.where(movable, gpu.num_pieces, 0))
-            pieces -= -kept_bytes // PIECE_BYTES
-            peak_pieces = max(peak_pieces, int(pieces.max(initial=0)))
+        check_allocations(trace, rank)
+        for _, gpu in read_allocations(trace, rank).by_device():
+            timeline = Timeline(gpu)
+            movable = timeline.total(np.where(gpu.ordinal >= 0, gpu.num_pieces, 0))
+            pieces = movable + timeline.unmovable_pieces(gpu)
+            peak_pieces = max(peak_pieces, int(pieces.max()))
     return peak_pieces * PIECE_BYTES
-
-
-def peak_pieces(gpu: Allocations) -> int:
-    """Return the most pieces that the allocations of one GPU take up at once."""
-    timeline = Timeline(gpu)
-    movable = timeline.total(np.where(gpu.ordinal >= 0, gpu.num_pieces, 0))
-    return int((movable + timeline.unmovable_pieces(gpu)).max())

@@ -150,7 +150,7 @@ def _longest_idle(
     accesses = iteration.accesses
     named = sum_by(
         accesses.position,
-        (accesses.stop - accesses.start) * accesses.frequency,
+        accesses.size * accesses.frequency,
         iteration.num_launches,
     )
     return (

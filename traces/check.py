@@ -12,6 +12,9 @@ from transit.traces.reader import Trace
 
 Ints = npt.NDArray[np.int64]
 
+MAX_ALLOCATION_BYTES = 1 << 48
+NEVER = np.iinfo(np.int64).max
+
 
 def refuse_contradictions(trace: Trace, rank: int) -> None:
     """Raise if a rank's tables do not fit together.
@@ -23,53 +26,70 @@ def refuse_contradictions(trace: Trace, rank: int) -> None:
     rank
         The rank to check.
     """
-    where = f"{trace.path}, rank {rank}"
-
-    def require(holds: npt.NDArray[np.bool_], what: str) -> None:
-        if not holds.all():
-            row = int(np.flatnonzero(~holds)[0])
-            raise TraceError(f"{where}, contradicts itself: {what} (row {row}).")
-
     launch_ids = _column(trace, rank, "launches", "launch_id")
-    require(np.diff(launch_ids) > 0, "launches are not in order")
+    _require(trace, rank, np.diff(launch_ids) > 0, "launches are not in order")
+    check_allocations(trace, rank)
+    _check_accesses(trace, rank, launch_ids)
+    _check_iterations(trace, rank, launch_ids)
 
+
+def check_allocations(trace: Trace, rank: int) -> None:
+    """Raise if a rank's allocations do not fit together."""
+    ids, sizes, devices, born = (
+        _column(trace, rank, "allocations", name)
+        for name in ("allocation_id", "bytes", "device", "alloc_launch_id")
+    )
+    died = _column(trace, rank, "allocations", "free_launch_id", null=NEVER)
+    possible = (sizes > 0) & (sizes < MAX_ALLOCATION_BYTES)
+    for holds, what in (
+        (np.diff(ids) > 0, "allocations are not in order"),
+        (possible, "an allocation has an impossible size"),
+        (devices >= 0, "an allocation is on a negative device"),
+        (died >= born, "an allocation is freed before it is made"),
+    ):
+        _require(trace, rank, holds, what)
+    places = trace.table(rank, "allocations", ["device", "ordinal"]).drop_null()
+    distinct = places.group_by(places.column_names).aggregate([])
+    if distinct.num_rows != places.num_rows:
+        raise _contradiction(trace, rank, "a device has an ordinal twice")
+
+
+def _check_accesses(trace: Trace, rank: int, launch_ids: Ints) -> None:
     ids = _column(trace, rank, "allocations", "allocation_id")
     sizes = _column(trace, rank, "allocations", "bytes")
-    require(np.diff(ids) > 0, "allocations are not in order")
-    require((sizes >= 0) & (sizes < 1 << 48), "an allocation has an impossible size")
-    _check_ordinals(trace, rank, where)
-
-    accesses = trace.table(
-        rank, "accesses", ["launch_id", "allocation_id", "offset", "bytes"]
+    launch_id, allocation_id, offset, reach = (
+        _column(trace, rank, "accesses", name)
+        for name in ("launch_id", "allocation_id", "offset", "bytes")
     )
-    launch_id, allocation_id, offset = (
-        accesses[name].to_numpy() for name in accesses.column_names[:3]
-    )
-    named: Any = accesses["bytes"]
-    reach = named.fill_null(0).to_numpy()
-    require(np.isin(launch_id, launch_ids), "an access is of no launch")
-    require(np.isin(allocation_id, ids), "an access is to no allocation")
+    _require(trace, rank, np.isin(launch_id, launch_ids), "an access is of no launch")
+    _require(trace, rank, np.isin(allocation_id, ids), "an access is to no allocation")
     size = sizes[np.searchsorted(ids, allocation_id)] if len(ids) else offset
-    require(
-        (offset >= 0) & (reach >= 0) & (offset < size) & (reach <= size - offset),
-        "an access lies outside its allocation",
-    )
+    inside = (offset >= 0) & (reach >= 0) & (offset < size) & (reach <= size - offset)
+    _require(trace, rank, inside, "an access lies outside its allocation")
 
+
+def _check_iterations(trace: Trace, rank: int, launch_ids: Ints) -> None:
     first = _column(trace, rank, "iterations", "first_launch_id")
     last = _column(trace, rank, "iterations", "last_launch_id")
-    require(first <= last, "an iteration ends before it starts")
-    require(first[1:] > last[:-1], "iterations overlap")
-    require(np.isin(first, launch_ids), "an iteration starts at no launch")
-    require(np.isin(last, launch_ids), "an iteration ends at no launch")
+    for holds, what in (
+        (first <= last, "an iteration ends before it starts"),
+        (first[1:] > last[:-1], "iterations overlap"),
+        (np.isin(first, launch_ids), "an iteration starts at no launch"),
+        (np.isin(last, launch_ids), "an iteration ends at no launch"),
+    ):
+        _require(trace, rank, holds, what)
 
 
-def _check_ordinals(trace: Trace, rank: int, where: str) -> None:
-    table = trace.table(rank, "allocations", ["device", "ordinal"]).drop_null()
-    distinct = table.group_by(table.column_names).aggregate([])
-    if distinct.num_rows != table.num_rows:
-        raise TraceError(f"{where}, contradicts itself: a device has an ordinal twice.")
+def _require(trace: Trace, rank: int, holds: npt.NDArray[np.bool_], what: str) -> None:
+    if not holds.all():
+        row = int(np.flatnonzero(~holds)[0])
+        raise _contradiction(trace, rank, f"{what} (row {row})")
 
 
-def _column(trace: Trace, rank: int, table: str, column: str) -> Ints:
-    values: Any = trace.table(rank, table, [column])[column].to_numpy()
-    return np.asarray(values, np.int64)
+def _contradiction(trace: Trace, rank: int, what: str) -> TraceError:
+    return TraceError(f"{trace.path}, rank {rank}, contradicts itself: {what}.")
+
+
+def _column(trace: Trace, rank: int, table: str, column: str, null: int = 0) -> Ints:
+    values: Any = trace.table(rank, table, [column])[column]
+    return np.asarray(values.fill_null(null).to_numpy(), np.int64)

@@ -77,6 +77,22 @@ def test_launches_that_share_a_tensor_do_not_each_pay_for_all_of_it() -> None:
     assert moved == pytest.approx([2 * SIZE] * 4, rel=1e-3)
 
 
+def test_a_tensor_that_one_of_several_launches_names_is_touched_whole() -> None:
+    """Tensors on the seam of two launches are shared, the others are not."""
+    first = Launch("optimizer", 2 * STREAM_NS, (whole(0), whole(1)))
+    second = Launch("optimizer", 2 * STREAM_NS, (whole(1), whole(2)))
+    costs = costs_of(first, second, Launch("other", 1000, ()))
+    assert costs.link_bytes == pytest.approx([2 * SIZE, SIZE, SIZE, 2 * SIZE])
+
+
+def test_launches_of_other_functions_or_at_other_times_share_nothing() -> None:
+    launches = [
+        Launch(name, STREAM_NS, (whole(0),)) for name in ("scale", "add", "scale")
+    ]
+    costs = costs_of(*launches)
+    assert costs.link_bytes == pytest.approx([2 * SIZE] * 3, rel=1e-3)
+
+
 def test_a_part_of_a_large_buffer_does_not_hide_that_it_is_re_read() -> None:
     """Views of one buffer each name all that follows them."""
     views = tuple(Touch(0, i * 8 * MIB, SIZE, "read") for i in range(32))

@@ -135,34 +135,36 @@ def test_a_trace_without_launches_is_refused(tmp_path: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[str, str, Callable[[np.ndarray], object], str]] = {
-    "launch ids": ("launches", "launch_id", lambda v: v[::-1], "do not ascend"),
+    "launch ids": (
+        "launches", "launch_id", lambda v: v[::-1], "launches are not in order"
+    ),
     "unknown launch": (
-        "accesses", "launch_id", lambda v: v + 1000, "launches that are not there"
+        "accesses", "launch_id", lambda v: v + 1000, "is of no launch"
     ),
     "unknown allocation": (
-        "accesses", "allocation_id", lambda v: v + 1000, "unknown allocations"
+        "accesses", "allocation_id", lambda v: v + 1000, "is to no allocation"
     ),
-    "negative offset": ("accesses", "offset", lambda v: v - 1, "outside their alloc"),
-    "far offset": ("accesses", "offset", lambda v: v + 2**60, "outside their alloc"),
+    "negative offset": ("accesses", "offset", lambda v: v - 1, "outside its alloc"),
+    "far offset": ("accesses", "offset", lambda v: v + 2**60, "outside its alloc"),
     "marks overlap": (
         "iterations", "first_launch_id", lambda v: v * 0, "iterations overlap"
     ),
     "marks beyond": (
         "iterations", "last_launch_id", lambda v: v + 10**6 * (v == v.max()),
-        "launches that are not there",
+        "ends at no launch",
     ),
-    "no size": ("allocations", "bytes", lambda v: v * 0, "outside their alloc"),
+    "no size": ("allocations", "bytes", lambda v: v * 0, "impossible size"),
     "hostile size": (
-        "allocations", "bytes", lambda v: v * 0 + 2**62, "impossibly large"
+        "allocations", "bytes", lambda v: v * 0 + 2**62, "impossible size"
     ),
-    "one ordinal": ("allocations", "ordinal", lambda v: v * 0, "device and ordinal"),
+    "one ordinal": ("allocations", "ordinal", lambda v: v * 0, "an ordinal twice"),
     "allocation ids": (
-        "allocations", "allocation_id", lambda v: v * 0, "unknown allocations"
+        "allocations", "allocation_id", lambda v: v * 0, "allocations are not in order"
     ),
     "freed too early": (
-        "allocations", "free_launch_id", lambda v: v * 0 - 1, "before allocations"
+        "allocations", "free_launch_id", lambda v: v * 0 - 1, "freed before it is made"
     ),
-    "device": ("allocations", "device", lambda v: v - 1, "devices are negative"),
+    "device": ("allocations", "device", lambda v: v - 1, "on a negative device"),
 }  # fmt: skip
 
 

@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 from trace_factory import MIB, LayeredLoop, write_tables, write_trace
 
 from transit.compiler import iteration, machine
-from transit.compiler.compiler import compile_trace, job_peak_bytes
+from transit.compiler.compiler import compile_trace
 from transit.compiler.cost import access_costs
+from transit.compiler.lifetimes import job_peak_bytes
 from transit.compiler.plan import PIECE_BYTES, Allocation, Plan, dump, load, round_up
 from transit.compiler.policies import POLICIES
 from transit.compiler.summary import summarize
