@@ -25,7 +25,7 @@ from transit.compiler.problem import Problem
 from transit.compiler.provenance import trace_reference
 from transit.compiler.regions import find_regions
 from transit.errors import BudgetError, TraceError
-from transit.traces.check import refuse_contradictions
+from transit.traces.check import refuse_contradictions, refuse_without_accesses
 from transit.traces.reader import Trace
 
 
@@ -65,6 +65,8 @@ def compile_trace(
     """
     if policy not in POLICIES:
         raise BudgetError(f"no policy {policy!r}; there are {', '.join(POLICIES)}")
+    for rank in trace.ranks:
+        refuse_without_accesses(trace, rank)
     if not 0 < gpu_memory_bytes < MAX_BYTES:
         raise BudgetError(
             f"a budget of {gpu_memory_bytes} bytes makes no sense; give the GPU memory "

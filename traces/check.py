@@ -54,6 +54,21 @@ def check_allocations(trace: Trace, rank: int) -> None:
         raise _contradiction(trace, rank, "a device has an ordinal twice")
 
 
+def refuse_without_accesses(trace: Trace, rank: int) -> None:
+    """Raise if kernels ran and nothing is known of what they touch.
+
+    So it is in every imported trace: other profilers do not look.
+    """
+    info = trace.manifest.rank(rank)
+    if info.kernel_launches and not info.counts.get("accesses"):
+        raise TraceError(
+            f"{trace.path}, rank {rank}: none of {info.kernel_launches:,} kernel"
+            " launches has an access, so there is nothing to plan by. A trace that was"
+            " imported can be shown and exported only; to plan, record the job with"
+            " `transit record`."
+        )
+
+
 def _check_accesses(trace: Trace, rank: int, launch_ids: Ints) -> None:
     ids = _column(trace, rank, "allocations", "allocation_id")
     sizes = _column(trace, rank, "allocations", "bytes")

@@ -1,0 +1,1 @@
+"""Traces out of what other profilers write: Nsight Systems and Kineto."""
