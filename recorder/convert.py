@@ -233,6 +233,7 @@ def _rank_info(
         devices=_devices(spool),
         driver_version=int(process["driver_version"]),
         cupti_version=int(process["cupti_version"]),
+        torch_version=_version_of("torch", spool),
         clocks=_clocks(spool),
         counts={name: table.num_rows for name, table in rows.items()},
         launches_seen_by_hooks=seen_by_hooks,
@@ -261,6 +262,15 @@ def _devices(spool: Spool) -> list[DeviceInfo]:
         )
         for device, name in zip(devices, names, strict=True)
     ]
+
+
+def _version_of(framework: str, spool: Spool) -> str | None:
+    records = spool.records["framework"]
+    names: Any = spool.names(records["name_id"])
+    versions: Any = spool.names(records["version_id"])
+    return dict(zip(names.to_pylist(), versions.to_pylist(), strict=True)).get(
+        framework
+    )
 
 
 def _clocks(spool: Spool) -> Clocks:

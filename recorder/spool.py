@@ -149,6 +149,7 @@ BLOCK = np.dtype(
         ("device", "<i4"),
     ]
 )
+FRAMEWORK = np.dtype([("name_id", "<u4"), ("version_id", "<u4")])
 OVERHEAD = np.dtype(
     [
         ("start_ns", "<u8"),
@@ -173,6 +174,7 @@ RECORDS: dict[str, np.dtype[np.void]] = {
     "memory": MEMORY,
     "mark": MARK,
     "block": BLOCK,
+    "framework": FRAMEWORK,
     "overhead": OVERHEAD,
     "name": NAME,
 }

@@ -106,6 +106,8 @@ def load_recorder(path: str) -> ctypes.CDLL:
         ctypes.c_uint64,
     ]
     library.transit_recorder_block.restype = None
+    library.transit_recorder_framework.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
+    library.transit_recorder_framework.restype = None
     library.transit_recorder_state.restype = ctypes.c_int
     library.transit_recorder_timestamp_ns.restype = ctypes.c_uint64
     return library
@@ -138,6 +140,8 @@ class TorchHook:
     def install(self) -> None:
         """Register with torch and announce iterations to the recorder."""
         self._library.transit_recorder_expect_iterations()
+        version = str(self._torch.__version__).encode()
+        self._library.transit_recorder_framework(b"torch", version)
         optimizer = importlib.import_module("torch.optim.optimizer")
         optimizer.register_optimizer_step_post_hook(self.on_step)
         # A recording that skips nothing begins with the first context, and so must the

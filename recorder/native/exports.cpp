@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "recorder/native/clock.h"
 #include "recorder/native/recorder.h"
 
 using transit::call_recorder;
@@ -31,6 +32,11 @@ TRANSIT_EXPORT void transit_recorder_block(uint32_t action, uint64_t address,
   call_recorder([=](Recorder& recorder) {
     recorder.add_block({host_ns, address, bytes, action, device});
   });
+}
+
+// What the job trains with: "torch", "2.9.0+cu130".
+TRANSIT_EXPORT void transit_recorder_framework(const char* name, const char* version) {
+  call_recorder([=](Recorder& recorder) { recorder.add_framework(name, version); });
 }
 
 // A RecorderState.

@@ -2,45 +2,20 @@
 
 #include <dlfcn.h>
 #include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
-#include <initializer_list>
 
+#include "recorder/native/clock.h"
+#include "recorder/native/description.h"
+#include "recorder/native/environment.h"
 #include "recorder/native/failure.h"
 
 namespace transit {
 namespace {
 
 constexpr auto kFlushPeriod = std::chrono::milliseconds(200);
-constexpr uint32_t kSampledLaunches = 64;  // one in so many is timed
-
-uint64_t clock_ns(clockid_t clock) {
-  timespec time{};
-  clock_gettime(clock, &time);
-  return static_cast<uint64_t>(time.tv_sec) * 1000000000u +
-         static_cast<uint64_t>(time.tv_nsec);
-}
-
-// The first of the variables that is set and is a number.
-uint32_t number_from(std::initializer_list<const char*> variables, uint32_t otherwise) {
-  for (const char* variable : variables) {
-    const char* text = getenv(variable);
-    if (text == nullptr || *text == '\0') continue;
-    char* end = nullptr;
-    const unsigned long value = strtoul(text, &end, 10);
-    if (*end == '\0' && value <= UINT32_MAX) return static_cast<uint32_t>(value);
-  }
-  return otherwise;
-}
-
-std::string text_from(const char* variable) {
-  const char* text = getenv(variable);
-  return text == nullptr ? "" : text;
-}
-
 void CUPTIAPI on_cupti_callback(void*, CUpti_CallbackDomain domain,
                                 CUpti_CallbackId cbid, const void* data) {
   call_recorder([&](Recorder& r) { r.on_callback(domain, cbid, data); });
@@ -62,8 +37,6 @@ void on_exit() {
 
 std::atomic<bool> g_inert{false};
 
-uint64_t now_ns() { return clock_ns(CLOCK_REALTIME); }
-
 Recorder& Recorder::instance() {
   static Recorder* recorder = new Recorder;
   return *recorder;
@@ -72,12 +45,7 @@ Recorder& Recorder::instance() {
 Recorder::Recorder()
     : run_dir_(text_from("TRANSIT_RUN_DIR")),
       max_iterations_(number_from({"TRANSIT_ITERATIONS"}, 0)),
-      num_skipped_iterations_(number_from({"TRANSIT_SKIP"}, 0)) {
-  const ApiCalls calls = submitting_calls();
-  for (const ApiCall* call = calls.begin; call != calls.end; ++call) {
-    if (call->cbid < calls_.size()) calls_[call->cbid] = call;
-  }
-}
+      num_skipped_iterations_(number_from({"TRANSIT_SKIP"}, 0)) {}
 
 void Recorder::initialize() {
   if (run_dir_.empty()) {
@@ -137,9 +105,9 @@ void Recorder::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId cbid,
     case CUPTI_CBID_RESOURCE_CONTEXT_CREATED:
       return on_context_created(context);
     case CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING:
-      return on_context_destroyed(context);
+      return contexts_.remove(context);
     case CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING:
-      return layouts_.forget_all();
+      return launches_.forget_functions();
     default:
       return;
   }
@@ -156,7 +124,8 @@ void Recorder::open() {
     report_failure(run_dir_, error);
     _exit(1);
   }
-  describe_process();
+  spool_.processes.append(describe_process(cupti_, driver_));
+  for (const Framework& framework : early_frameworks_) write(framework);
   // After the driver registered its own, therefore run before it.
   atexit(&on_exit);
   sigset_t all, before;
@@ -170,83 +139,27 @@ void Recorder::on_context_created(CUcontext context) {
   uint32_t device = 0;
   cupti_.cuptiGetDeviceId(context, &device);
   bool starts = false;
+  uint32_t step = 0;
   {
     std::lock_guard<std::mutex> lock(transition_);
     if (!has_context_) open();
     has_context_ = true;
-    for (Context& slot : contexts_) {
-      if (slot.handle.load() != nullptr) continue;
-      slot.device.store(static_cast<int32_t>(device));
-      slot.handle.store(context);
-      break;
-    }
-    describe_device(static_cast<CUdevice>(device));
+    contexts_.add(context, static_cast<int32_t>(device));
+    describe_once(static_cast<CUdevice>(device));
+    step = num_iterations_;
     starts = state() == RecorderState::kWaiting &&
-             (!expects_iterations_ || num_iterations_ >= num_skipped_iterations_);
+             (!expects_iterations_ || step >= num_skipped_iterations_);
     if (starts) state_.store(RecorderState::kRecording);
   }
-  if (starts) start(num_iterations_);
+  if (starts) start(step);
 }
 
-void Recorder::on_context_destroyed(CUcontext context) {
-  for (Context& slot : contexts_) {
-    CUcontext expected = context;
-    slot.handle.compare_exchange_strong(expected, nullptr);
-  }
-}
-
-int32_t Recorder::device_of(CUcontext context) const {
-  for (const Context& slot : contexts_) {
-    if (slot.handle.load(std::memory_order_relaxed) == context) {
-      return slot.device.load(std::memory_order_relaxed);
-    }
-  }
-  return 0;
-}
-
-void Recorder::describe_process() {
-  ProcessRecord process{};
-  process.rank =
-      number_from({"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"}, 0);
-  process.local_rank =
-      number_from({"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"}, 0);
-  process.world_size = number_from(
-      {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}, 1);
-  process.cupti_version = cupti_.version;
-  int driver_version = 0, device_count = 0;
-  driver_.cuDriverGetVersion(&driver_version);
-  driver_.cuDeviceGetCount(&device_count);
-  process.driver_version = static_cast<uint32_t>(driver_version);
-  process.device_count = static_cast<uint32_t>(device_count);
-  process.clock_realtime_ns = now_ns();
-  process.clock_monotonic_ns = clock_ns(CLOCK_MONOTONIC);
-  cupti_.cuptiGetTimestamp(&process.clock_cupti_ns);
-  spool_.processes.append(process);
-}
-
-void Recorder::describe_device(CUdevice device) {
-  const auto attribute = [&](CUdevice_attribute which) {
-    int value = 0;
-    driver_.cuDeviceGetAttribute(&value, which, device);
-    return static_cast<uint32_t>(value);
-  };
-  // One record per device, however many contexts it has.
+// One record per device, however many contexts it has.
+void Recorder::describe_once(CUdevice device) {
   const uint64_t bit = uint64_t{1} << (static_cast<uint32_t>(device) % 64);
   if ((described_devices_ & bit) != 0) return;
   described_devices_ |= bit;
-  char name[256] = "";
-  size_t memory_bytes = 0;
-  driver_.cuDeviceGetName(name, sizeof(name), device);
-  driver_.cuDeviceTotalMem_v2(&memory_bytes, device);
-  DeviceRecord record{};
-  record.device = device;
-  record.compute_capability =
-      attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 +
-      attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
-  record.memory_bytes = memory_bytes;
-  record.name_id = spool_.name_id(name);
-  record.num_multiprocessors = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-  spool_.devices.append(record);
+  spool_.devices.append(describe_device(driver_, device, spool_));
 }
 
 void Recorder::on_alloc(const TransitAllocation& allocation) {
@@ -273,54 +186,10 @@ void Recorder::on_free(uint64_t address, uint32_t allocation_id) {
 }
 
 void Recorder::on_driver_call(CUpti_CallbackId cbid, const CUpti_CallbackData& call) {
-  if (call.callbackSite != CUPTI_API_ENTER || cbid >= calls_.size()) return;
-  const ApiCall* api = calls_[cbid];
-  if (api == nullptr) return captures_seen_.store(true, std::memory_order_relaxed);
-  if (state() != RecorderState::kRecording) return;
-  thread_local uint32_t num_calls = 0;
-  if (++num_calls % kSampledLaunches != 0) return record_launch(*api, call);
-  const uint64_t begin_ns = clock_ns(CLOCK_MONOTONIC);
-  record_launch(*api, call);
-  callback_ns_.fetch_add((clock_ns(CLOCK_MONOTONIC) - begin_ns) * kSampledLaunches,
-                         std::memory_order_relaxed);
-}
-
-void Recorder::record_launch(const ApiCall& api, const CUpti_CallbackData& call) {
-  thread_local AccessCollector accesses;
-  LaunchRecord launch{};
-  launch.host_ns = now_ns();
-  launch.correlation_id = call.correlationId;
-  launch.kind = static_cast<uint32_t>(api.kind);
-  launch.device = device_of(call.context);
-  KernelCall kernel;
-  const LiveAllocations::View live(live_);
-  accesses.begin(live);
-  api.read(call.functionParams, launch, kernel, accesses);
-  if (api.per_thread_stream && launch.stream == 0) {
-    launch.stream = reinterpret_cast<uint64_t>(CU_STREAM_PER_THREAD);
-  }
-  if (is_captured(launch)) return;
-  if (api.kind == LaunchKind::kKernel) {
-    const FunctionLayout& layout = layouts_.get(kernel.function, call.symbolName);
-    launch.name_id = layout.name_id;
-    if (kernel.kernel_params != nullptr) {
-      accesses.scan_parameters(layout, kernel.kernel_params);
-    } else if (kernel.extra != nullptr) {
-      accesses.scan_buffer(kernel.extra);
-    }
-  } else {
-    launch.name_id = spool_.name_id(call.functionName);
-  }
-  accesses.write(spool_.append_launch(launch), spool_.accesses);
-}
-
-// A captured call submits nothing; the graph's launch does.
-bool Recorder::is_captured(const LaunchRecord& launch) {
-  if (!captures_seen_.load(std::memory_order_relaxed)) return false;
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  const auto stream = reinterpret_cast<CUstream>(launch.stream);
-  return driver_.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
-         status != CU_STREAM_CAPTURE_STATUS_NONE;
+  if (call.callbackSite != CUPTI_API_ENTER) return;
+  const ApiCall* api = launches_.find(cbid);
+  if (api == nullptr) return launches_.expect_captures();
+  if (state() == RecorderState::kRecording) launches_.record(*api, call);
 }
 
 void Recorder::end_iteration(uint32_t step) {
@@ -341,6 +210,22 @@ void Recorder::end_iteration(uint32_t step) {
 }
 
 void Recorder::add_block(const BlockRecord& block) { spool_.blocks.append(block); }
+
+// Imported long before the first context, or long after.
+void Recorder::add_framework(const char* name, const char* version) {
+  const Framework framework{name, version};
+  std::lock_guard<std::mutex> lock(transition_);
+  if (has_context_) {
+    write(framework);
+  } else {
+    early_frameworks_.push_back(framework);
+  }
+}
+
+void Recorder::write(const Framework& framework) {
+  spool_.frameworks.append(
+      {spool_.name_id(framework.name), spool_.name_id(framework.version)});
+}
 
 void Recorder::add_mark(MarkKind kind, uint32_t value) {
   spool_.marks.append(
@@ -380,27 +265,15 @@ void Recorder::stop() {
   std::lock_guard<std::mutex> lock(work_);
   if (state_.exchange(RecorderState::kStopped) != RecorderState::kRecording) return;
   add_mark(MarkKind::kRecordingStopped, num_iterations_);
-  synchronize_contexts();
+  contexts_.synchronize(driver_);
   flush();
   activities_.disable();
   cupti_.cuptiUnsubscribe(subscriber_);
 }
 
-void Recorder::synchronize_contexts() {
-  for (const Context& slot : contexts_) {
-    const CUcontext context = slot.handle.load();
-    if (context == nullptr || driver_.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS) {
-      continue;
-    }
-    driver_.cuCtxSynchronize();
-    CUcontext popped = nullptr;
-    driver_.cuCtxPopCurrent_v2(&popped);
-  }
-}
-
 void Recorder::flush() {
   cupti_.cuptiActivityFlushAll(0);
-  const uint64_t callback_ns = callback_ns_.exchange(0, std::memory_order_relaxed);
+  const uint64_t callback_ns = launches_.take_time_ns();
   const uint32_t num_dropped = activities_.take_dropped();
   const uint64_t begin_ns = interval_begin_ns_.exchange(now_ns());
   if (callback_ns == 0 && num_dropped == 0) return;

@@ -3,27 +3,25 @@
 
 #include <cupti.h>
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "recorder/native/activities.h"
 #include "recorder/native/allocations.h"
-#include "recorder/native/api_calls.h"
+#include "recorder/native/contexts.h"
 #include "recorder/native/cupti_api.h"
 #include "recorder/native/driver_api.h"
-#include "recorder/native/function_layouts.h"
+#include "recorder/native/launches.h"
 #include "recorder/native/spool.h"
 #include "runtime/native/observer.h"
 
 namespace transit {
 
 enum class RecorderState : int { kWaiting = 0, kRecording = 1, kStopped = 2 };
-
-uint64_t now_ns();  // the clock of CUPTI's timestamps
 
 class Recorder {
  public:
@@ -36,6 +34,7 @@ class Recorder {
   void expect_iterations() { expects_iterations_ = true; }
   void end_iteration(uint32_t step);
   void add_block(const BlockRecord& block);
+  void add_framework(const char* name, const char* version);
   RecorderState state() const { return state_.load(std::memory_order_acquire); }
 
   void on_alloc(const TransitAllocation& allocation);
@@ -45,9 +44,8 @@ class Recorder {
   void finish();  // at exit
 
  private:
-  struct Context {
-    std::atomic<CUcontext> handle{nullptr};
-    std::atomic<int32_t> device{0};
+  struct Framework {
+    std::string name, version;
   };
 
   Recorder();
@@ -56,19 +54,13 @@ class Recorder {
   void enable_waiting_callbacks();
   std::string enable_launch_callbacks();
 
+  void write(const Framework& framework);
   void on_context_created(CUcontext context);
-  void on_context_destroyed(CUcontext context);
-  void describe_process();
-  void describe_device(CUdevice device);
-  int32_t device_of(CUcontext context) const;
-
+  void describe_once(CUdevice device);
   void on_driver_call(CUpti_CallbackId cbid, const CUpti_CallbackData& call);
-  void record_launch(const ApiCall& api, const CUpti_CallbackData& call);
-  bool is_captured(const LaunchRecord& launch);
 
   void start(uint32_t step);
   void stop();
-  void synchronize_contexts();
   void add_mark(MarkKind kind, uint32_t value);
   void flush();
   void run_flusher();
@@ -81,18 +73,16 @@ class Recorder {
   CuptiApi cupti_;
   DriverApi driver_;
   LiveAllocations live_;
-  FunctionLayouts layouts_{driver_, spool_};
+  Contexts contexts_;
+  Launches launches_{driver_, contexts_, live_, spool_};
   Activities activities_{cupti_, spool_};
   CUpti_SubscriberHandle subscriber_ = nullptr;
 
   std::atomic<RecorderState> state_{RecorderState::kWaiting};
   std::atomic<bool> expects_iterations_{false};
-  std::atomic<bool> captures_seen_{false};
-  std::atomic<uint64_t> callback_ns_{0};
-  std::array<Context, 64> contexts_;
-  std::array<const ApiCall*, 1024> calls_{};  // by callback id
 
   std::mutex transition_;  // guards the start of a change of state, and these
+  std::vector<Framework> early_frameworks_;  // named before there was a spool
   bool has_context_ = false;
   uint64_t described_devices_ = 0;
   uint32_t num_iterations_ = 0;

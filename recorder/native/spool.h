@@ -52,10 +52,11 @@ class Spool {
   SpoolTable<MemoryRecord> memory{"memory"};
   SpoolTable<MarkRecord> marks{"mark"};
   SpoolTable<BlockRecord> blocks{"block"};
+  SpoolTable<FrameworkRecord> frameworks{"framework"};
   SpoolTable<OverheadRecord> overhead{"overhead"};
 
  private:
-  static constexpr size_t kNumFiles = 13;
+  static constexpr size_t kNumFiles = 14;
 
   void write_name(uint32_t id, std::string_view name);
 
@@ -64,8 +65,8 @@ class Spool {
   SpoolFile* const files_[kNumFiles] = {
       &processes.file(),   &devices.file(), &launches_.file(),  &accesses.file(),
       &allocations.file(), &frees.file(),   &activities.file(), &uvm.file(),
-      &memory.file(),      &marks.file(),   &blocks.file(),     &overhead.file(),
-      &names_.file()};
+      &memory.file(),      &marks.file(),   &blocks.file(),     &frameworks.file(),
+      &overhead.file(),    &names_.file()};
 
   std::string folder_;
   std::mutex launch_mutex_;

@@ -146,6 +146,13 @@ struct BlockRecord {
 };
 static_assert(sizeof(BlockRecord) == 32);
 
+// framework.spool: what the job trains with, as its hook said.
+struct FrameworkRecord {
+  uint32_t name_id;     // "torch"
+  uint32_t version_id;  // a name, too: "2.9.0+cu130"
+};
+static_assert(sizeof(FrameworkRecord) == 8);
+
 // overhead.spool: CUPTI's OVERHEAD activities, and ours (kind 0: time in the
 // callbacks).
 struct OverheadRecord {

@@ -272,7 +272,7 @@ print(json.dumps(states))
 def test_optimizer_steps_become_marks(jobs: Jobs) -> None:
     pytest.importorskip("torch")
     hook = str(files("transit.recorder").joinpath("hook"))
-    jobs.run(
+    version = jobs.run(
         """
 import torch
 gpu = open_gpu()
@@ -283,13 +283,18 @@ optimizer = torch.optim.SGD([parameter], lr=0.1)
 for _ in range(6):
     scale(gpu, x, x, 10)
     optimizer.step()
+print(json.dumps(torch.__version__))
 """,
         PYTHONPATH=f"{hook}:{jobs.python_path}",
         TRANSIT_SKIP="2",
         TRANSIT_ITERATIONS="3",
     )
 
-    assert jobs.spool().records["mark"][["kind", "launch_id", "value"]].tolist() == [
+    spool = jobs.spool()
+    (framework,) = spool.records["framework"]
+    told = spool.names(np.array([framework["name_id"], framework["version_id"]]))
+    assert told.to_pylist() == ["torch", version]
+    assert spool.records["mark"][["kind", "launch_id", "value"]].tolist() == [
         (STARTED, 0, 2),
         (ITERATION_END, 1, 3),
         (ITERATION_END, 2, 4),

@@ -395,6 +395,7 @@ def test_the_manifest_describes_the_recording(tmp_path: Path) -> None:
     assert (rank.pid, rank.launches_seen_by_hooks) == (1, 12)
     assert (rank.cupti_version, rank.driver_version) == (130000, 13000)
     assert rank.clocks.cupti_ns == NOW_NS
+    assert rank.torch_version is None
     (device,) = rank.devices
     assert (device.name, device.memory_bytes) == ("Test GPU", 80 << 30)
     assert device.compute_capability == "9.0"
@@ -403,6 +404,17 @@ def test_the_manifest_describes_the_recording(tmp_path: Path) -> None:
         "1 rank, 2 launches, 2 of 2 kernel launches with an access, 1 allocation,"
         " 0 marked iterations"
     )
+
+
+def test_the_manifest_names_the_version_of_torch(tmp_path: Path) -> None:
+    names = ["Test GPU", "kernel", "libcudart.so.13", "jax", "0.9", "torch", "2.9.0"]
+    trace = _trace(
+        tmp_path,
+        name=[p for i, name in enumerate(names) for p in factory.name_pieces(i, name)],
+        framework=[{"name_id": 3, "version_id": 4}, {"name_id": 5, "version_id": 6}],
+    )
+
+    assert trace.manifest.ranks[0].torch_version == "2.9.0"
 
 
 def _process(rank: int) -> Rows:

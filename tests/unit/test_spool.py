@@ -28,6 +28,7 @@ STRUCTS = {
     "MemoryRecord": spool.MEMORY,
     "MarkRecord": spool.MARK,
     "BlockRecord": spool.BLOCK,
+    "FrameworkRecord": spool.FRAMEWORK,
     "OverheadRecord": spool.OVERHEAD,
     "NameRecord": spool.NAME,
 }

@@ -1,0 +1,35 @@
+// The contexts alive now, and the device of each.
+#pragma once
+
+#include <cuda.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "recorder/native/driver_api.h"
+
+namespace transit {
+
+// Looked into at every launch, therefore without a lock.
+class Contexts {
+ public:
+  void add(CUcontext context, int32_t device);
+  void remove(CUcontext context);
+
+  // 0 for a context that is not known.
+  int32_t device_of(CUcontext context) const;
+
+  // Waits for all work of all of them.
+  void synchronize(const DriverApi& driver) const;
+
+ private:
+  struct Slot {
+    std::atomic<CUcontext> context{nullptr};
+    std::atomic<int32_t> device{0};
+  };
+
+  std::array<Slot, 64> slots_;
+};
+
+}  // namespace transit

@@ -1,0 +1,68 @@
+#include "recorder/native/launches.h"
+
+#include "recorder/native/clock.h"
+
+namespace transit {
+namespace {
+
+constexpr uint32_t kSampledLaunches = 64;  // one in so many is timed
+
+}  // namespace
+
+Launches::Launches(const DriverApi& driver, const Contexts& contexts,
+                   const LiveAllocations& live, Spool& spool)
+    : driver_(driver), contexts_(contexts), live_(live), spool_(spool) {
+  const ApiCalls calls = submitting_calls();
+  for (const ApiCall* call = calls.begin; call != calls.end; ++call) {
+    if (call->cbid < calls_.size()) calls_[call->cbid] = call;
+  }
+}
+
+void Launches::record(const ApiCall& api, const CUpti_CallbackData& call) {
+  thread_local uint32_t num_calls = 0;
+  if (++num_calls % kSampledLaunches != 0) return record_untimed(api, call);
+  const uint64_t begin_ns = clock_ns(CLOCK_MONOTONIC);
+  record_untimed(api, call);
+  time_ns_.fetch_add((clock_ns(CLOCK_MONOTONIC) - begin_ns) * kSampledLaunches,
+                     std::memory_order_relaxed);
+}
+
+void Launches::record_untimed(const ApiCall& api, const CUpti_CallbackData& call) {
+  thread_local AccessCollector accesses;
+  LaunchRecord launch{};
+  launch.host_ns = now_ns();
+  launch.correlation_id = call.correlationId;
+  launch.kind = static_cast<uint32_t>(api.kind);
+  launch.device = contexts_.device_of(call.context);
+  KernelCall kernel;
+  const LiveAllocations::View live(live_);
+  accesses.begin(live);
+  api.read(call.functionParams, launch, kernel, accesses);
+  if (api.per_thread_stream && launch.stream == 0) {
+    launch.stream = reinterpret_cast<uint64_t>(CU_STREAM_PER_THREAD);
+  }
+  if (is_captured(launch)) return;
+  if (api.kind == LaunchKind::kKernel) {
+    const FunctionLayout& layout = layouts_.get(kernel.function, call.symbolName);
+    launch.name_id = layout.name_id;
+    if (kernel.kernel_params != nullptr) {
+      accesses.scan_parameters(layout, kernel.kernel_params);
+    } else if (kernel.extra != nullptr) {
+      accesses.scan_buffer(kernel.extra);
+    }
+  } else {
+    launch.name_id = spool_.name_id(call.functionName);
+  }
+  accesses.write(spool_.append_launch(launch), spool_.accesses);
+}
+
+// A captured call submits nothing; the graph's launch does.
+bool Launches::is_captured(const LaunchRecord& launch) const {
+  if (!captures_seen_.load(std::memory_order_relaxed)) return false;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const auto stream = reinterpret_cast<CUstream>(launch.stream);
+  return driver_.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+         status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+}  // namespace transit
