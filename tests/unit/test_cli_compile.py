@@ -40,6 +40,14 @@ def test_plan_is_written_once(trace: Path, tmp_path: Path) -> None:
     assert f"next: transit replay --plan {plan}" in done.stderr
     before = plan.read_bytes()
 
+    shown = json.loads(transit("show", plan, "--json").stdout)
+    assert sum(total["bytes"] for total in shown["totals"]) == sum(
+        placement["bytes"] for placement in shown["placements"]
+    )
+    assert sum(total["share"] for total in shown["totals"]) == pytest.approx(1)
+    assert "launches per iteration" not in str(shown["totals"])
+    assert "costs least on the link" in transit("show", plan).stdout
+
     again = transit(*arguments, "--policy", "advise")
     assert again.returncode == 1
     assert "--force" in again.stderr

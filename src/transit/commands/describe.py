@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from transit.compiler.plan import Plan
+from transit.kernel_names import demangle
 from transit.traces.manifest import RankInfo
 from transit.traces.reader import Trace
 
 VERSION = 1
+# Differs from range to range of one reason.
+_LAUNCH_COUNT = re.compile(r", launches per iteration: \d+( to \d+)?")
 
 
 def describe_trace(trace: Trace) -> dict[str, Any]:
@@ -30,7 +34,6 @@ def describe_trace(trace: Trace) -> dict[str, Any]:
 def _rank(info: RankInfo) -> dict[str, Any]:
     return {
         "rank": info.rank,
-        "gpu": ", ".join(device.name for device in info.devices),
         "launches": info.counts["launches"],
         "kernel_launches": info.kernel_launches,
         "with_access": info.kernel_launches_with_access,
@@ -38,6 +41,7 @@ def _rank(info: RankInfo) -> dict[str, Any]:
         "allocations": info.counts["allocations"],
         "iterations": info.counts["iterations"],
         "lost_records": sum(info.losses.model_dump().values()),
+        "gpu": ", ".join(device.name for device in info.devices),
     }
 
 
@@ -61,6 +65,7 @@ def _kernels(trace: Trace) -> list[dict[str, Any]]:
             "total_ns": row["duration_ns_sum"] or 0,
             "share": (row["duration_ns_sum"] or 0) / total_ns,
             "name": row["name"],
+            "function": demangle(row["name"]),
         }
         for row in by_name.to_pylist()
     ]
@@ -94,7 +99,7 @@ def _allocations(trace: Trace, rank: int) -> list[dict[str, Any]]:
 
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
-    """Return a plan's totals and each placement with its reason."""
+    """Return a plan's totals, by placement and reason too, and each placement."""
     placements = [
         {
             "rank": rank.rank,
@@ -117,5 +122,20 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "gpu": plan.trace.gpu_name,
         "command": list(plan.trace.command),
         "summary": plan.summary.model_dump(),
+        "totals": _totals(placements),
         "placements": placements,
     }
+
+
+def _totals(placements: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add up the placements of one kind and reason, the largest total first."""
+    totals: dict[tuple[str, str], dict[str, Any]] = {}
+    all_bytes = sum(placement["bytes"] for placement in placements)
+    for placement in placements:
+        kind, why = placement["placement"], _LAUNCH_COUNT.sub("", placement["why"])
+        nothing = {"placement": kind, "ranges": 0, "bytes": 0, "share": 0.0, "why": why}
+        total = totals.setdefault((kind, why), nothing)
+        total["ranges"] += 1
+        total["bytes"] += placement["bytes"]
+        total["share"] = total["bytes"] / all_bytes
+    return sorted(totals.values(), key=lambda total: -total["bytes"])
