@@ -4,20 +4,31 @@ namespace transit {
 namespace {
 
 constexpr size_t kMaxParameters = 4096;
+constexpr size_t kMaxProbes = 8;
 
 }  // namespace
 
-// Direct mapped: two functions in one slot take turns, which costs time and nothing
-// else.
-std::atomic<const FunctionLayout*>& FunctionLayouts::slot_of(CUfunction function) {
+// The function's own slot, else the first near its place that may be taken. If all are
+// in use two functions take turns, which costs time and nothing else.
+FunctionLayouts::Slot& FunctionLayouts::slot_of(CUfunction function,
+                                                uint32_t generation) {
   const auto key = reinterpret_cast<uintptr_t>(function) >> 4;
-  return slots_[(key * 0x9E3779B97F4A7C15u >> 32) % kNumSlots];
+  const size_t first = key * 0x9E3779B97F4A7C15u >> 32;
+  for (size_t i = first; i < first + kMaxProbes; ++i) {
+    const FunctionLayout* layout =
+        slots_[i % kNumSlots].load(std::memory_order_acquire);
+    if (layout == nullptr || layout->function == function ||
+        layout->generation != generation) {
+      return slots_[i % kNumSlots];
+    }
+  }
+  return slots_[first % kNumSlots];
 }
 
 const FunctionLayout& FunctionLayouts::get(CUfunction function,
                                            const char* symbol_name) {
   const uint32_t generation = generation_.load(std::memory_order_acquire);
-  auto& slot = slot_of(function);
+  Slot& slot = slot_of(function, generation);
   const FunctionLayout* layout = slot.load(std::memory_order_acquire);
   if (layout == nullptr || layout->function != function ||
       layout->generation != generation) {

@@ -40,14 +40,16 @@ class FunctionLayouts {
  private:
   static constexpr size_t kNumSlots = 1 << 14;
 
-  std::atomic<const FunctionLayout*>& slot_of(CUfunction function);
+  using Slot = std::atomic<const FunctionLayout*>;
+
+  Slot& slot_of(CUfunction function, uint32_t generation);
   const FunctionLayout* ask_driver(CUfunction function, const char* symbol_name,
                                    uint32_t generation);
 
   const DriverApi& driver_;
   Spool& spool_;
   std::atomic<uint32_t> generation_{0};
-  std::array<std::atomic<const FunctionLayout*>, kNumSlots> slots_{};
+  std::array<Slot, kNumSlots> slots_{};
 };
 
 }  // namespace transit

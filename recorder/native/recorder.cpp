@@ -280,7 +280,8 @@ void Recorder::flush() {
   spool_.overhead.append({begin_ns, begin_ns + callback_ns, 0, num_dropped});
 }
 
-// Flushes now and then, so that a kill -9 loses little, and at exit for the last time:
+// Flushes now and then, so that a kill -9 loses little, and gets room ready for what
+// the job's threads will append. Flushes at exit for the last time:
 // by then the exiting thread's own storage, and what the driver kept in it, is gone.
 void Recorder::run_flusher() {
   std::unique_lock<std::mutex> lock(flusher_mutex_);
@@ -291,6 +292,7 @@ void Recorder::run_flusher() {
       std::lock_guard<std::mutex> work(work_);
       if (state() == RecorderState::kRecording) flush();
     }
+    spool_.prepare();
     lock.lock();
   }
   lock.unlock();

@@ -37,12 +37,16 @@ void Spool::close() {
   for (SpoolFile* file : files_) file->close();
 }
 
+void Spool::prepare() {
+  for (SpoolFile* file : files_) file->prepare();
+}
+
 uint32_t Spool::name_id(std::string_view name) {
   std::lock_guard<std::mutex> lock(names_mutex_);
   const auto known = name_ids_.find(name);
   if (known != name_ids_.end()) return known->second;
   const auto id = static_cast<uint32_t>(name_ids_.size());
-  name_ids_.emplace(name, id);
+  name_ids_.emplace(texts_.emplace_back(name), id);
   write_name(id, name);
   return id;
 }

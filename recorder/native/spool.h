@@ -2,10 +2,11 @@
 #pragma once
 
 #include <atomic>
-#include <map>
+#include <deque>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
 #include "recorder/native/spool_file.h"
 
@@ -30,6 +31,9 @@ class Spool {
   // then, and after close(), what is appended is ignored.
   std::string create(const std::string& run_dir);
   void close();
+
+  // To be called now and then, see SpoolFile.
+  void prepare();
 
   // The id of a name, written once however often it is asked for.
   uint32_t name_id(std::string_view name);
@@ -72,7 +76,8 @@ class Spool {
   std::mutex launch_mutex_;
   std::atomic<uint64_t> next_launch_id_{0};
   std::mutex names_mutex_;
-  std::map<std::string, uint32_t, std::less<>> name_ids_;
+  std::deque<std::string> texts_;  // that the keys are views of
+  std::unordered_map<std::string_view, uint32_t> name_ids_;
 };
 
 // Creates `run_dir`/spool-<pid>, or an unused name beside it when a process had this

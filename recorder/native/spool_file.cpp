@@ -11,22 +11,29 @@
 namespace transit {
 namespace {
 
-constexpr uint64_t kMaxGrowthBytes = uint64_t{4} << 20;
+constexpr uint64_t kMaxGrowthBytes = uint64_t{16} << 20;
 // A multiple of every page size in use, so that it can be a mapping's offset.
 constexpr uint64_t kWindowAlignment = uint64_t{64} << 10;
 
-// With its pages: a fault per page costs more than all else in appending.
+#ifndef MADV_POPULATE_WRITE  // since Linux 5.14
+#define MADV_POPULATE_WRITE 23
+#endif
+
+// With its pages, ready to be written: MAP_POPULATE would get them ready to be read.
+// Where the kernel does not know how, each page faults when it is first written.
 template <typename T>
 T* map_shared(int fd, uint64_t offset, uint64_t bytes) {
-  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                       MAP_SHARED | MAP_POPULATE, fd, static_cast<off_t>(offset));
-  return address == MAP_FAILED ? nullptr : static_cast<T*>(address);
+  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                       static_cast<off_t>(offset));
+  if (address == MAP_FAILED) return nullptr;
+  madvise(address, bytes, MADV_POPULATE_WRITE);
+  return static_cast<T*>(address);
 }
 
 }  // namespace
 
 bool SpoolFile::create(const std::string& folder) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const std::scoped_lock lock(mutex_, growth_mutex_);
   const std::string path = folder + "/" + record_type_ + ".spool";
   fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd_ < 0 || !grow()) return false;
@@ -60,24 +67,43 @@ uint64_t SpoolFile::end_of_records() const {
   return sizeof(SpoolHeader) + num_records_ * record_bytes_;
 }
 
-// Maps the place of the next record; grows the file when it has none left.
 bool SpoolFile::make_room() {
-  const uint64_t offset = end_of_records();
-  if (offset + record_bytes_ <= window_end_) return true;
+  if (end_of_records() + record_bytes_ <= window_.end) return true;
   if (full_ || header_ == nullptr) return false;
-  if (offset + record_bytes_ > file_bytes_ && !grow()) return false;
-  unmap_window();
-  window_start_ = offset & ~(kWindowAlignment - 1);
-  window_ = map_shared<uint8_t>(fd_, window_start_, file_bytes_ - window_start_);
-  if (window_ == nullptr) return false;
-  window_end_ = file_bytes_;
+  const std::lock_guard<std::mutex> lock(growth_mutex_);
+  if (next_.data == nullptr && !map_next()) return false;
+  unmap(&spent_);
+  spent_ = window_;
+  window_ = next_;
+  next_ = {};
   return true;
 }
 
-void SpoolFile::unmap_window() {
-  if (window_ != nullptr) munmap(window_, window_end_ - window_start_);
-  window_ = nullptr;
-  window_start_ = window_end_ = 0;
+// The window begins where a record that does not fit into the one before it would.
+bool SpoolFile::map_next() {
+  if (mapped_bytes_ == file_bytes_ && !grow()) return false;
+  const uint64_t last =
+      mapped_bytes_ - std::min<uint64_t>(mapped_bytes_, record_bytes_);
+  const uint64_t begin = last & ~(kWindowAlignment - 1);
+  auto* data = map_shared<uint8_t>(fd_, begin, file_bytes_ - begin);
+  if (data == nullptr) return false;
+  next_ = {data, begin, file_bytes_};
+  mapped_bytes_ = file_bytes_;
+  return true;
+}
+
+void SpoolFile::prepare() {
+  const std::lock_guard<std::mutex> lock(growth_mutex_);
+  unmap(&spent_);
+  if (header_ == nullptr || mapped_bytes_ == 0 || next_.data != nullptr) return;
+  const uint64_t num_records = __atomic_load_n(&header_->num_records, __ATOMIC_RELAXED);
+  const uint64_t used_bytes = sizeof(SpoolHeader) + num_records * record_bytes_;
+  if (mapped_bytes_ - used_bytes < growth_bytes_ / 4) map_next();
+}
+
+void SpoolFile::unmap(Window* window) {
+  if (window->data != nullptr) munmap(window->data, window->end - window->begin);
+  *window = {};
 }
 
 void SpoolFile::append(const void* records, size_t count) {
@@ -90,8 +116,8 @@ void SpoolFile::append(const void* records, size_t count) {
     }
     const uint64_t offset = end_of_records();
     const uint64_t fitting =
-        std::min<uint64_t>(count, (window_end_ - offset) / record_bytes_);
-    memcpy(window_ + (offset - window_start_), from, fitting * record_bytes_);
+        std::min<uint64_t>(count, (window_.end - offset) / record_bytes_);
+    memcpy(window_.data + (offset - window_.begin), from, fitting * record_bytes_);
     from += fitting * record_bytes_;
     count -= fitting;
     num_records_ += fitting;
@@ -109,9 +135,9 @@ void SpoolFile::add_dropped(uint64_t count) {
 }
 
 void SpoolFile::close() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const std::scoped_lock lock(mutex_, growth_mutex_);
   if (fd_ < 0) return;
-  unmap_window();
+  for (Window* window : {&window_, &next_, &spent_}) unmap(window);
   if (header_ != nullptr) munmap(header_, sizeof(SpoolHeader));
   // Nothing is lost when this fails: the header's count says where the records end.
   (void)!ftruncate(fd_, static_cast<off_t>(end_of_records()));
