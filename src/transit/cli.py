@@ -13,6 +13,7 @@ from transit._version import __version__
 from transit.commands.compile import compile_
 from transit.commands.demo import demo
 from transit.commands.doctor import doctor
+from transit.commands.export import export
 from transit.commands.record import record
 from transit.commands.replay import replay
 from transit.commands.show import show
@@ -33,6 +34,7 @@ app.command("record", context_settings=JOB_COMMAND)(record)
 app.command("compile")(compile_)
 app.command("replay", context_settings=JOB_COMMAND)(replay)
 app.command("show")(show)
+app.command("export")(export)
 app.command("doctor")(doctor)
 app.command("demo")(demo)
 

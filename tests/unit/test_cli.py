@@ -73,6 +73,7 @@ def test_surface_is_frozen() -> None:
             "--strict",
         ],
         "show": ["--json", "--rows"],
+        "export": ["--force", "--output", "--perfetto"],
         "doctor": ["--json", "--simulated-gpu"],
         "demo": ["--keep"],
     }

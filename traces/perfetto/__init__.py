@@ -1,0 +1,1 @@
+"""What ui.perfetto.dev shows of a trace."""
