@@ -21,7 +21,7 @@ class Event:
     name: str
     start_ns: int
     end_ns: int
-    arguments: dict[str, int]
+    arguments: dict[str, int | str]
     flows: list[int]
 
 
@@ -36,6 +36,7 @@ class Export:
     counters: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     annotation_names: dict[int, str] = field(default_factory=dict)
+    texts: dict[int, str] = field(default_factory=dict)
 
     def on(self, *titles: str) -> list[tuple[str, int, int]]:
         """Return name, start and end of the slices of a track."""
@@ -69,6 +70,10 @@ def _learn(export: Export, packet: TracePacket) -> None:
     export.annotation_names |= {
         entry.iid: entry.name for entry in interned.debug_annotation_names
     }
+    export.texts |= {
+        entry.iid: entry.str.decode()
+        for entry in interned.debug_annotation_string_values
+    }
     track = packet.track_descriptor
     if track.uuid:
         assert track.uuid not in export.tracks
@@ -95,7 +100,9 @@ def _follow(export: Export, running: dict[int, Event], packet: TracePacket) -> N
             time_ns,
             time_ns,
             {
-                export.annotation_names[a.name_iid]: a.pointer_value or a.int_value
+                export.annotation_names[a.name_iid]: export.texts.get(
+                    a.string_value_iid, a.pointer_value or a.int_value
+                )
                 for a in event.debug_annotations
             },
             [*event.flow_ids, *event.terminating_flow_ids],

@@ -49,20 +49,31 @@ def exported(tmp_path: Path, *ranks: Tables) -> Export:
 def test_kernels_have_their_stream_times_and_shape(
     tables: Tables, tmp_path: Path
 ) -> None:
-    change(tables, "launches", {1: {"stream": 0x7F00_0000_0010}, 2: {"grid_y": 300}})
+    change(
+        tables,
+        "launches",
+        {
+            1: {"stream": 0x7F00_0000_0010},
+            2: {"grid_y": 300, "name": "_ZN2at6native6updateIfEEvPT_"},
+        },
+    )
     export = exported(tmp_path, tables)
     rows = tables["launches"].to_pylist()
     assert export.on(RANK, GPU, "stream 7 kernels") == [
-        (row["name"], row["start_ns"], row["end_ns"])
-        for row in rows
-        if row["launch_id"] != 1
+        (name, row["start_ns"], row["end_ns"])
+        for name, row in zip(
+            ("forward", "update<float>", "forward", "backward", "update"),
+            (row for row in rows if row["launch_id"] != 1),
+            strict=True,
+        )
     ]
     assert export.on(RANK, GPU, "stream 0x7f0000000010 kernels") == [
         ("backward", rows[1]["start_ns"], rows[1]["end_ns"])
     ]
-    update = next(event for event in export.slices if event.name == "update")
+    update = next(event for event in export.slices if "update" in event.name)
     assert update.arguments == {
         "launch_id": 2,
+        "function": "void at::native::update<float>(float*)",
         **dict(grid_x=132, grid_y=300, grid_z=1, block_x=256, block_y=1, block_z=1),
     }
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from transit.errors import TraceError
 from transit.files import replacing
+from transit.kernel_names import demangle, shorten
 from transit.traces.check import refuse_contradictions
 from transit.traces.perfetto.canvas import UNKNOWN, Canvas, Events, Exported
 from transit.traces.perfetto.memory import memory_use
@@ -73,7 +74,8 @@ class _RankDrawing:
 
     def draw(self, first_flow: int) -> None:
         """Draw everything; flows are numbered from `first_flow`."""
-        launches = self._table("launches", ["kind", "device", "stream", "host_ns"])
+        columns = ["name", "kind", "device", "stream", "host_ns"]
+        launches = self._table("launches", columns)
         work = self._events("launches", "name", "launch_id", "graph_id", *_GRID)
         work = replace(work, flows=work.arguments["launch_id"] + first_flow)
         self._draw_iterations(work)
@@ -128,7 +130,7 @@ class _RankDrawing:
         """Draw one track for each device, stream and kind of work."""
         kinds, kind_texts = _coded(launches["kind"])
         devices, streams = _integers(launches["device"]), _integers(launches["stream"])
-        arguments = self._arguments(work)
+        arguments = self._arguments(launches, work)
         order = np.lexsort((kinds, streams, devices))
         keys = np.stack([kinds, streams, devices])[:, order]
         changes = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
@@ -143,14 +145,18 @@ class _RankDrawing:
                 replace(work, arguments=arguments.get(kind, {})).where(rows),
             )
 
-    def _arguments(self, work: Events) -> dict[str, dict[str, Ints]]:
+    def _arguments(
+        self, launches: pa.Table, work: Events
+    ) -> dict[str, dict[str, Ints]]:
         """Return what is worth telling about each kind of work."""
         launch_id = work.arguments["launch_id"]
+        names, texts = _coded(launches["name"])
+        function = self._canvas.writer.texts([demangle(text) for text in texts])[names]
         moved = {"launch_id": launch_id, "bytes": self._moved_bytes(launch_id)}
         grid = {name: work.arguments[name] for name in _GRID}
         graph = {name: work.arguments[name] for name in ("launch_id", "graph_id")}
         return {
-            "kernel": {"launch_id": launch_id, **grid},
+            "kernel": {"launch_id": launch_id, "function": function, **grid},
             "copy": moved,
             "set": moved,
             "graph": graph,
@@ -198,8 +204,9 @@ class _RankDrawing:
         end_ns = self._times(table, "end_ns", rows["end_ns"])
         if ((end_ns < start_ns) & (end_ns != UNKNOWN)).any():
             raise self._damaged(f"{table}: something ends before it starts")
+        names = [shorten(demangle(text)) for text in texts]
         return Events(
-            self._canvas.writer.names(texts)[codes],
+            self._canvas.writer.names(names)[codes],
             start_ns,
             end_ns,
             {argument: _integers(rows[argument]) for argument in arguments},

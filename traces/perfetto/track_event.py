@@ -24,7 +24,10 @@ _STATE_CLEARED, _STATE_NEEDED = 1, 2
 _CLOCK_REALTIME = 1
 _EXPLICIT_ORDER = 3
 _UNIT_BYTES = 3
-_INT_VALUE, _POINTER_VALUE = 4, 7  # a pointer is shown as a hexadecimal number
+_INT_VALUE = 4
+# Arguments that are no plain numbers: a pointer is shown as a hexadecimal number, a
+# text is named by its number in `TrackEventWriter.texts`.
+_VALUE_FIELDS = {"address": 7, "function": 17}
 
 
 class _Field(IntEnum):
@@ -66,6 +69,7 @@ class _Interned(IntEnum):
 
     EVENT_NAMES = 2
     ANNOTATION_NAMES = 3
+    ANNOTATION_TEXTS = 29
 
 
 class _Annotation(NamedTuple):
@@ -120,6 +124,10 @@ class TrackEventWriter:
     def names(self, texts: list[str]) -> Ints:
         """Return the numbers that stand for the names of events."""
         return np.array(self._intern(_Interned.EVENT_NAMES, texts), np.int64)
+
+    def texts(self, texts: list[str]) -> Ints:
+        """Return the numbers that stand for texts as arguments of events."""
+        return np.array(self._intern(_Interned.ANNOTATION_TEXTS, texts), np.int64)
 
     def slices(
         self,
@@ -182,9 +190,7 @@ class TrackEventWriter:
 
     def _annotations(self, arguments: Mapping[str, Ints]) -> list[_Annotation]:
         iids = self._intern(_Interned.ANNOTATION_NAMES, list(arguments))
-        fields = (
-            _POINTER_VALUE if name == "address" else _INT_VALUE for name in arguments
-        )
+        fields = (_VALUE_FIELDS.get(name, _INT_VALUE) for name in arguments)
         return list(map(_Annotation, iids, fields, arguments.values()))
 
     def _intern(self, kind: _Interned, texts: list[str]) -> list[int]:
