@@ -200,8 +200,40 @@ for address in (b, c, again, elsewhere):
     assert status.zero_copy_peak_bytes == 12 * MIB
 
 
-def test_addresses_that_cannot_be_had_are_not_needed(job: Job) -> None:
+def test_what_follows_at_an_address_takes_its_own_placement(job: Job) -> None:
     _, [status] = job(
+        *script("""
+start()
+def accessed_by(address):
+    attribute = cu.CUmem_range_attribute.CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY
+    return call(cu.cuMemRangeGetAttribute, 4, attribute, address, 2 << 20)[0]
+NOBODY = -2
+first = call(cu.cuMemAlloc, 2 << 20)
+assert accessed_by(first) == 0
+roundtrip(first, 2 << 20)
+call(cu.cuMemFree, first)
+second = call(cu.cuMemAlloc, 2 << 20)
+assert int(second) == int(first)
+assert accessed_by(second) == NOBODY, accessed_by(second)
+roundtrip(second, 2 << 20, seed=3)
+call(cu.cuMemFree, second)
+third = call(cu.cuMemAlloc, 2 << 20)
+assert int(third) == int(first) and accessed_by(third) == 0
+"""),
+        plan=flat_plan(
+            [
+                whole(i, 2 * MIB, p)
+                for i, p in enumerate((ZERO_COPY, RESIDENT, ZERO_COPY))
+            ],
+            addresses={0: 0, 1: 0, 2: 0},
+        ),
+        backend="uvm",
+    )
+    assert (status.allocations_matched, status.placement_failures) == (3, 0)
+
+
+def test_addresses_that_cannot_be_had_are_not_needed(job: Job) -> None:
+    result, [status] = job(
         *script("""
 start()
 a = call(cu.cuMemAlloc, 4 << 20)
@@ -215,6 +247,7 @@ roundtrip(b, 4 << 20, seed=3)
         ),
     )
     assert (status.allocations_matched, status.placement_failures) == (2, 0)
+    assert result.stderr.count("transit: device 0: the ") == 1
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -30,7 +30,8 @@ class Backend {
 
   // Gives the memory back, when the device no longer uses it, and, unless they are
   // within a reservation, its addresses.
-  virtual CUresult release(CUdeviceptr address, Ranges ranges, bool is_reserved) = 0;
+  virtual CUresult release(CUdevice device, CUdeviceptr address, Ranges ranges,
+                           bool is_reserved) = 0;
 };
 
 std::unique_ptr<Backend> make_vmm_backend();

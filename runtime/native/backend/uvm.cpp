@@ -52,6 +52,16 @@ CUresult keep_on_host(CUdevice device, CUdeviceptr address, uint64_t bytes) {
                                 : SideStream().prefetch_to_host(address, bytes);
 }
 
+// What is resident here next shall move to the device when it is first used, and not
+// be reached over the link.
+void end_access_from_device(CUdevice device, Ranges ranges, CUdeviceptr base) {
+  for (const FlatRange& range : ranges) {
+    if (range.placement != static_cast<uint32_t>(Placement::kZeroCopy)) continue;
+    driver().cuMemAdvise_v2(base + range.offset, range.bytes,
+                            CU_MEM_ADVISE_UNSET_ACCESSED_BY, on_device(device));
+  }
+}
+
 // Without concurrent access every launch would move all managed memory to the device.
 bool can_place_managed(CUdevice device) {
   int concurrent = 0;
@@ -89,7 +99,11 @@ class UvmBackend : public Backend {
       const CUresult advised = (resident ? keep_resident : keep_on_host)(
           device, base + range.offset, range.bytes);
       if (advised == CUDA_SUCCESS) continue;
-      if (!is_reserved) driver().cuMemFree_v2(base);
+      if (is_reserved) {
+        end_access_from_device(device, ranges, base);
+      } else {
+        driver().cuMemFree_v2(base);
+      }
       return {advised, resident ? "advice was refused (cuMemAdvise)"
                                 : "no host memory, or advice was refused "
                                   "(cuMemAdvise, cuMemPrefetchAsync)"};
@@ -99,8 +113,12 @@ class UvmBackend : public Backend {
   }
 
   // Within a reservation the pages stay with the driver, for the next that comes here.
-  CUresult release(CUdeviceptr address, Ranges, bool is_reserved) override {
-    return is_reserved ? driver().cuCtxSynchronize() : driver().cuMemFree_v2(address);
+  CUresult release(CUdevice device, CUdeviceptr address, Ranges ranges,
+                   bool is_reserved) override {
+    if (!is_reserved) return driver().cuMemFree_v2(address);
+    const CUresult waited = driver().cuCtxSynchronize();
+    end_access_from_device(device, ranges, address);
+    return waited;
   }
 };
 

@@ -104,7 +104,8 @@ class VmmBackend : public Backend {
   }
 
   // As cuMemFree does, it waits for the device first.
-  CUresult release(CUdeviceptr address, Ranges ranges, bool is_reserved) override {
+  CUresult release(CUdevice, CUdeviceptr address, Ranges ranges,
+                   bool is_reserved) override {
     const CUresult waited = driver().cuCtxSynchronize();
     const CUresult unmapped = unmap(address, ranges, ranges.count, is_reserved);
     return waited != CUDA_SUCCESS ? waited : unmapped;

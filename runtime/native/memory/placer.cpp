@@ -94,8 +94,8 @@ bool place(const FlatAllocation& planned, Allocation* allocation) {
 CUresult release_now(const Allocation& allocation) {
   const DriverScope scope(allocation.context);
   const Ranges ranges = replay()->plan->ranges_of(*allocation.placed);
-  const CUresult result = replay()->backend->release(allocation.address, ranges,
-                                                     allocation.is_at_recorded_address);
+  const CUresult result = replay()->backend->release(
+      allocation.device, allocation.address, ranges, allocation.is_at_recorded_address);
   if (allocation.is_at_recorded_address) {
     recorded_addresses::give_back(*allocation.placed);
   }

@@ -1,9 +1,12 @@
 #include "runtime/native/memory/recorded_addresses.h"
 
+#include <inttypes.h>
+
 #include <iterator>
 #include <map>
 #include <mutex>
 
+#include "runtime/native/lifecycle/log.h"
 #include "runtime/native/lifecycle/process.h"
 
 namespace transit::recorded_addresses {
@@ -36,6 +39,12 @@ Span& span_of(int32_t device) {
   if (is_new) {
     const uint64_t span_bytes = replay()->plan->address_span_bytes(device);
     position->second.base = replay()->backend->reserve(device, span_bytes);
+    if (position->second.base == 0) {
+      log::warn("device %d: the %" PRIu64
+                " bytes of addresses that the recording used cannot be had: the job's "
+                "own allocator may put other tensors where the plan expects these",
+                device, span_bytes);
+    }
   }
   return position->second;
 }
