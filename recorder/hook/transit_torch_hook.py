@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import importlib
 import importlib.abc
 import importlib.util
 import os
+import struct
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -24,6 +27,7 @@ RECORDING, STOPPED = 1, 2
 ALLOC, FREE, ALIVE_AT_START = 1, 2, 3
 # "free_completed", not "free_requested": until then another stream may use the block.
 TRACE_ACTIONS = {"alloc": ALLOC, "free_completed": FREE}
+BLOCK = struct.Struct("<QQQIi")  # BlockRecord of native/spool_format.h
 MAX_HISTORY_ENTRIES = 10_000_000  # some gigabytes: a recording is a few iterations
 
 
@@ -98,14 +102,8 @@ def load_recorder(path: str) -> ctypes.CDLL:
     library.transit_recorder_expect_iterations.restype = None
     library.transit_recorder_iteration_end.argtypes = [ctypes.c_uint32]
     library.transit_recorder_iteration_end.restype = None
-    library.transit_recorder_block.argtypes = [
-        ctypes.c_uint32,
-        ctypes.c_uint64,
-        ctypes.c_uint64,
-        ctypes.c_int32,
-        ctypes.c_uint64,
-    ]
-    library.transit_recorder_block.restype = None
+    library.transit_recorder_blocks.argtypes = [ctypes.c_char_p, ctypes.c_uint64]
+    library.transit_recorder_blocks.restype = None
     library.transit_recorder_framework.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
     library.transit_recorder_framework.restype = None
     library.transit_recorder_state.restype = ctypes.c_int
@@ -200,31 +198,52 @@ class TorchHook:
         self._history_begin_ns = self._library.transit_recorder_timestamp_ns()
         # The job may end before the recording does.
         atexit.register(self._never_fail, self._end_history)
-        for device, block in alive_blocks(memory._snapshot()):
-            self._push(ALIVE_AT_START, *block, device, self._history_begin_ns)
+        begin_ns = self._history_begin_ns
+        with paused_gc():
+            self._push(
+                BLOCK.pack(begin_ns, address, num_bytes, ALIVE_AT_START, device)
+                for device, (address, num_bytes) in alive_blocks(memory._snapshot())
+            )
 
     def _end_history(self) -> None:
         begin_ns, self._history_begin_ns = self._history_begin_ns, 0
         if begin_ns == 0:
             return
         memory = self._torch.cuda.memory
-        traces = memory._snapshot()["device_traces"]
-        if self._owns_history:
-            memory._record_memory_history(enabled=None)
-        for device, entries in enumerate(traces):
-            for entry in entries:
-                action = TRACE_ACTIONS.get(entry["action"])
-                host_ns = entry["time_us"] * 1000
-                # The job's own history may reach further back.
-                if action is not None and host_ns >= begin_ns // 1000 * 1000:
-                    self._push(action, entry["addr"], entry["size"], device, host_ns)
+        with paused_gc():
+            traces = memory._snapshot()["device_traces"]
+            if self._owns_history:
+                memory._record_memory_history(enabled=None)
+            # The job's own history may reach further back.
+            begin_us = begin_ns // 1000
+            self._push(
+                BLOCK.pack(
+                    entry["time_us"] * 1000,
+                    entry["addr"],
+                    entry["size"],
+                    TRACE_ACTIONS[entry["action"]],
+                    device,
+                )
+                for device, entries in enumerate(traces)
+                for entry in entries
+                if entry["action"] in TRACE_ACTIONS and entry["time_us"] >= begin_us
+            )
 
-    def _push(
-        self, action: int, address: int, num_bytes: int, device: int, host_ns: int
-    ) -> None:
-        self._library.transit_recorder_block(
-            action, address, num_bytes, device, host_ns
-        )
+    def _push(self, records: Iterable[bytes]) -> None:
+        content = b"".join(records)
+        self._library.transit_recorder_blocks(content, len(content) // BLOCK.size)
+
+
+@contextmanager
+def paused_gc() -> Iterator[None]:
+    """Make a great many objects without their making it scan all the job has."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def alive_blocks(snapshot: Any) -> list[tuple[int, tuple[int, int]]]:

@@ -26,12 +26,10 @@ TRANSIT_EXPORT void transit_recorder_iteration_end(uint32_t step) {
   call_recorder([=](Recorder& recorder) { recorder.end_iteration(step); });
 }
 
-TRANSIT_EXPORT void transit_recorder_block(uint32_t action, uint64_t address,
-                                           uint64_t bytes, int32_t device,
-                                           uint64_t host_ns) {
-  call_recorder([=](Recorder& recorder) {
-    recorder.add_block({host_ns, address, bytes, action, device});
-  });
+// `records`: as in the spool.
+TRANSIT_EXPORT void transit_recorder_blocks(const transit::BlockRecord* records,
+                                            uint64_t count) {
+  call_recorder([=](Recorder& recorder) { recorder.add_blocks(records, count); });
 }
 
 // What the job trains with: "torch", "2.9.0+cu130".

@@ -209,7 +209,9 @@ void Recorder::end_iteration(uint32_t step) {
   if (stops) stop();
 }
 
-void Recorder::add_block(const BlockRecord& block) { spool_.blocks.append(block); }
+void Recorder::add_blocks(const BlockRecord* blocks, size_t count) {
+  spool_.blocks.append(blocks, count);
+}
 
 // Imported long before the first context, or long after.
 void Recorder::add_framework(const char* name, const char* version) {

@@ -33,7 +33,7 @@ class Recorder {
   // From the torch hook.
   void expect_iterations() { expects_iterations_ = true; }
   void end_iteration(uint32_t step);
-  void add_block(const BlockRecord& block);
+  void add_blocks(const BlockRecord* blocks, size_t count);
   void add_framework(const char* name, const char* version);
   RecorderState state() const { return state_.load(std::memory_order_acquire); }
 

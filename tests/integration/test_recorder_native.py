@@ -431,7 +431,7 @@ scale(gpu, x, x, 10)
 gpu.synchronize()
 if os.fork() == 0:
     recorder.transit_recorder_iteration_end(1)
-    recorder.transit_recorder_block(1, 2, 3, 0, 4)
+    recorder.transit_recorder_blocks(bytes(32), ctypes.c_uint64(1))
     sys.exit(0)
 os.wait()
 scale(gpu, x, x, 10)
