@@ -86,7 +86,9 @@ def _calls(process: Process) -> tuple[Ints, Bools]:
     call_id, call_ns = _ints(calls, "correlation_id"), _ints(calls, "start_ns")
     order = np.lexsort((call_ns, call_id))
     ids, first = np.unique(call_id[order], return_index=True)
-    starts_graph = np.array([GRAPH_LAUNCH in name for name in texts(calls, "name")])
+    starts_graph = np.fromiter(
+        (GRAPH_LAUNCH in name for name in texts(calls, "name")), np.bool_
+    )
     starts_graph = np.append(starts_graph[order][first], False)
     place = np.searchsorted(ids, correlation)
     found = (np.append(ids, -1)[place] == correlation) & (correlation != 0)
@@ -105,7 +107,7 @@ def _table(first: pa.Table, in_graph: Bools) -> pa.Table:
     codes = np.array([KINDS[kind] for kind in kinds])
     encoded_names: Any = pa.array(names, pa.string()).dictionary_encode()
     columns: dict[str, Any] = {
-        "correlation_id": first["correlation_id"],
+        "correlation_id": _ints(first, "correlation_id"),
         "kind": pa.array(kinds, pa.string()).dictionary_encode(),
         "name": encoded_names,
         "signature": signatures(encoded_names, [codes, *shape]),
@@ -176,7 +178,7 @@ def pair_allocations(process: Process, launches: Launches) -> pa.Table:
         ended = alive.pop(event["address"], None)
         if ended:
             ended["free_launch_id"] = launch_id
-        if event["is_free"]:
+        if event["is_free"] or not event["bytes"]:
             continue
         row = {name: event[name] for name in ("device", "address", "bytes", "api")}
         row |= {"allocation_id": len(rows), "caller": "unknown"}

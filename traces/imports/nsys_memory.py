@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from transit.traces.check import MAX_ALLOCATION_BYTES
 from transit.traces.imports.profile import FAULTS, MEMORY, MIGRATIONS
 from transit.traces.imports.sqlite import Columns, Database
 
@@ -22,7 +23,6 @@ _CAUSES = {
 }
 _FAULT_ACCESSES = {1: "read", 2: "write", 3: "atomic", 4: "prefetch"}
 
-_MAX_BYTES = 1 << 48
 # Kinds of memory that a call allocated; not what a module brings with it.
 _APIS = {1: "host", 2: "mem_alloc", 4: "managed"}
 _ALLOCATION, _FREE = 0, 1
@@ -38,7 +38,7 @@ def read_events(database: Database) -> pa.Table:
             f"{c['memoryOperationType']} = {_FREE}",
             c["deviceId"],
             c["address"],
-            c["bytes"],
+            c.below("bytes", MAX_ALLOCATION_BYTES),
             f"CASE WHEN {pool} != 0 THEN 'async' ELSE {_case(c['memKind'], _APIS)} END",
             c.process("globalPid"),
         ]
@@ -64,7 +64,7 @@ def read_migrations(database: Database) -> pa.Table:
             c["start"],
             c["end"],
             c["virtualAddress"],
-            c["bytes"],
+            c.below("bytes", MAX_ALLOCATION_BYTES),
             _case(c["copyKind"], MIGRATIONS_BY_COPY_KIND),
             _case(c.get("migrationCause"), _CAUSES),
             c.process("globalPid"),

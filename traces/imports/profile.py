@@ -37,7 +37,7 @@ ACTIVITIES = table_schema(
         "name": pa.string(),
         "device": pa.uint16(),
         "stream": pa.uint64(),
-        "correlation_id": pa.int64(),
+        "correlation_id": pa.uint32(),
         "start_ns": pa.int64(),
         "end_ns": pa.int64(),
         **dict.fromkeys(SHAPE, pa.int32()),
@@ -49,7 +49,7 @@ ACTIVITIES = table_schema(
 
 # A call of the CUDA API.
 CALLS = table_schema(
-    {"correlation_id": pa.int64(), "start_ns": pa.int64(), "name": pa.string()},
+    {"correlation_id": pa.uint32(), "start_ns": pa.int64(), "name": pa.string()},
     process=pa.int64(),
 )
 
@@ -66,7 +66,7 @@ MEMORY = table_schema(
         "is_free": pa.uint8(),
         "device": pa.uint16(),
         "address": pa.uint64(),
-        "bytes": pa.int64(),
+        "bytes": pa.uint64(),
         "api": pa.string(),
     },
     process=pa.int64(),
@@ -77,7 +77,7 @@ MIGRATIONS = table_schema(
         "start_ns": pa.int64(),
         "end_ns": pa.int64(),
         "address": pa.uint64(),
-        "bytes": pa.int64(),
+        "bytes": pa.uint64(),
         "direction": pa.string(),
         "cause": pa.string(),
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from types import NoneType
 from typing import Any
 
 import pyarrow as pa
@@ -53,6 +54,10 @@ class Rows:
         for field, values in zip(
             self._schema, zip(*self._pending, strict=True), strict=True
         ):
+            is_integer = pa.types.is_integer(field.type)
+            if is_integer and not {*map(type, values)} <= {int, NoneType}:
+                # Arrow would cut off a fraction without a word.
+                raise TraceError(f"{self._where}: {field.name} is no integer.")
             try:
                 column: Any = pa.array(values, field.type)
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
@@ -60,7 +65,9 @@ class Rows:
                     f"{self._where}: impossible {field.name}: {error}."
                 ) from error
             if column.null_count and not field.nullable:
-                raise TraceError(f"{self._where}: {field.name} is missing.")
+                raise TraceError(
+                    f"{self._where}: {field.name} is missing or impossible."
+                )
             if pa.types.is_string(field.type):
                 column = column.dictionary_encode()
             columns.append(column)

@@ -49,6 +49,10 @@ class Columns:
         """Return a column, or `default` where it is not there or null."""
         return f'coalesce(t."{name}", {default})' if name in self._names else default
 
+    def below(self, name: str, limit: int) -> str:
+        """Return a column that has to be there, null where it is not below `limit`."""
+        return f"CASE WHEN {self[name]} < {limit} THEN {self[name]} END"
+
     def text(self, name: str) -> str:
         """Return the text that a column gives the id of, or null."""
         if name not in self._names or not self._has_strings:

@@ -98,8 +98,8 @@ def _write_process(writer: TraceWriter, process: Process, notes: list[str]) -> R
         )
     if num_left_out:
         notes.append(
-            f"rank {process.rank}: {num_left_out:,} steps overlap an earlier one, or are"
-            " not in order, and are left out"
+            f"rank {process.rank}: {num_left_out:,} steps overlap an earlier one,"
+            " or are not in order, and are left out"
         )
     return _rank_info(process, launches, tables)
 
