@@ -97,15 +97,16 @@ def _compile(
             gpus.append(_solve(problem, POLICIES[policy], steady))
         ranks.append(_rank_plan(rank, steady, gpus))
         solved += gpus
+    reference = trace_reference(trace)
     return Plan(
         format="transit-plan",
         version=1,
         producer=f"transit {__version__}",
         policy=policy,
         gpu_memory_bytes=gpu_memory_bytes,
-        trace=trace_reference(trace),
+        trace=reference,
         machine=plans.Machine(name=machine.name, fingerprint=machine.fingerprint),
-        summary=_totals(solved),
+        summary=_totals(solved, has_rates=reference.gpu_name == machine.gpu_name),
         ranks=tuple(ranks),
     )
 
@@ -158,7 +159,9 @@ def _rank_plan(rank: int, steady: SteadyIteration, gpus: list[_Solved]) -> plans
     )
 
 
-def _totals(solved: list[_Solved]) -> plans.Summary:
+def _totals(solved: list[_Solved], *, has_rates: bool) -> plans.Summary:
+    """Add up; the time is only known from rates of the GPU that was recorded."""
+
     def most(pieces: Iterator[int]) -> int:
         return max(pieces, default=0) * PIECE_BYTES
 
@@ -177,7 +180,9 @@ def _totals(solved: list[_Solved]) -> plans.Summary:
             smallest_budget(gpu.problem, gpu.policy) for gpu in solved
         ),
         estimated_link_bytes_per_iteration=round(sum(gpu.link_bytes for gpu in solved)),
-        estimated_extra_ns_per_iteration=round(
-            max((gpu.extra_ns for gpu in solved), default=0.0)
+        estimated_extra_ns_per_iteration=(
+            round(max((gpu.extra_ns for gpu in solved), default=0.0))
+            if has_rates or not zero_copy
+            else None
         ),
     )

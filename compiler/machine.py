@@ -26,6 +26,7 @@ class MachineProfile(BaseModel):
     format: Literal["transit-machine"]
     version: Literal[1]
     name: Annotated[str, Field(min_length=1, max_length=100)]
+    gpu_name: Annotated[str, Field(min_length=1, max_length=256)]
     hbm_bytes_per_s: Rate
     l2_bytes_per_s: Rate
     h2d_bytes_per_s: Rate

@@ -142,7 +142,7 @@ class Summary(_Model):
     unmovable_bytes: Bytes
     smallest_budget_bytes: Bytes
     estimated_link_bytes_per_iteration: Annotated[int, Field(ge=0, lt=1 << 62)]
-    estimated_extra_ns_per_iteration: Annotated[int, Field(ge=0, lt=1 << 62)]
+    estimated_extra_ns_per_iteration: Annotated[int, Field(ge=0, lt=1 << 62)] | None
 
 
 class Plan(_Model):

@@ -156,7 +156,8 @@ def jobs(draw: st.DrawFn) -> tuple[list[Chunk], list[Launch]]:
     launches = []
     for name in names:
         touches = []
-        for _ in range(draw(st.integers(0, 4))):
+        # A trace without any access is refused.
+        for _ in range(draw(st.integers(0 if launches else 1, 4))):
             index = draw(st.integers(0, len(chunks) - 1))
             start = draw(st.integers(0, chunks[index].size - 1))
             stop = draw(st.integers(start + 1, chunks[index].size))

@@ -150,6 +150,8 @@ def test_demo(run_transit: RunTransit, tmp_path: Path) -> None:
     done = run_transit(["demo", "--keep", folder])
     assert done.returncode == 0, done.stderr
     assert "Same parameters, bit for bit" in done.stdout
+    assert "which adds" not in done.stderr  # a simulated GPU has no speed
+    assert "costs least on the link" in done.stdout  # the plan is shown
     assert load(folder / "plan.json").summary.zero_copy_bytes > 0
     for backend in ("vmm", "uvm"):
         status = json.loads((folder / f"status-{backend}.json").read_text())

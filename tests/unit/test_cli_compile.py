@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,21 @@ def test_percentages_are_of_what_the_plan_calls_the_peak(trace: Path) -> None:
     assert summary["policy"] == "reuse"
     assert summary["iteration_launches"] == 12
     assert "estimated, not measured" in done.stderr
+    assert summary["estimated_extra_ns_per_iteration"] is None
+    assert "profile h200 is of another GPU" in done.stderr
+
+
+def test_an_estimate_of_time_is_for_the_gpu_of_the_profile(
+    trace: Path, tmp_path: Path
+) -> None:
+    profile = json.loads((files("transit.compiler") / "machines/h200.json").read_text())
+    profile["gpu_name"] = Trace.open(trace).manifest.ranks[0].devices[0].name
+    machine = tmp_path / "machine.json"
+    machine.write_text(json.dumps(profile))
+    options = ["--gpu-memory", "80%", "--machine", machine, "--json"]
+    done = transit("compile", trace, *options)
+    assert json.loads(done.stdout)["estimated_extra_ns_per_iteration"] > 0
+    assert re.search(r"per iteration, which adds \d+\.\d\d us", done.stderr)
 
 
 def test_plan_is_written_once(trace: Path, tmp_path: Path) -> None:

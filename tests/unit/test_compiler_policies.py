@@ -151,7 +151,11 @@ def test_the_smallest_budget_is_the_smallest(
 def test_advise_keeps_allocations_in_the_order_they_are_made() -> None:
     sizes = [4, 3, 6, 2, 1]  # pieces; 8 fit
     chunks = [Chunk(size * PIECE_BYTES) for size in sizes]
-    plan = compile_(make_trace(chunks, [Launch("a", 1, ())]), 8 * PIECE_BYTES, "advise")
+    plan = compile_(
+        make_trace(chunks, [Launch("a", 1, (Touch(0, 0, 1),))]),
+        8 * PIECE_BYTES,
+        "advise",
+    )
     spilled = [zero_copy_bytes(a) // PIECE_BYTES for a in plan.ranks[0].allocations]
     assert spilled == [0, 0, 6, 2, 0]
 
@@ -159,7 +163,7 @@ def test_advise_keeps_allocations_in_the_order_they_are_made() -> None:
 def test_advise_uses_room_that_frees_leave() -> None:
     early = Chunk(4 * PIECE_BYTES, born=0, died=1)
     late = Chunk(4 * PIECE_BYTES, born=2)
-    trace = make_trace([early, late], [Launch("a", 1, ())])
+    trace = make_trace([early, late], [Launch("a", 1, (Touch(0, 0, 1),))])
     assert compile_(trace, 4 * PIECE_BYTES, "advise").summary.zero_copy_bytes == 0
 
 

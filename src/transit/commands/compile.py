@@ -110,8 +110,16 @@ def _tell(summary: dict[str, Any]) -> None:
         budget,
         format_bytes(summary["zero_copy_bytes"]),
     )
-    log.info(
-        "estimated, not measured: %s over the link per iteration, which adds %s",
-        format_bytes(summary["estimated_link_bytes_per_iteration"]),
-        format_ns(summary["estimated_extra_ns_per_iteration"]),
-    )
+    log.info("estimated, not measured: %s", _estimate(summary))
+
+
+def _estimate(summary: dict[str, Any]) -> str:
+    link_bytes = format_bytes(summary["estimated_link_bytes_per_iteration"])
+    extra_ns = summary["estimated_extra_ns_per_iteration"]
+    if extra_ns is None:
+        machine = summary["machine"]
+        return (
+            f"{link_bytes} over the link per iteration; no time, as "
+            f"machine profile {machine} is of another GPU than the recording"
+        )
+    return f"{link_bytes} over the link per iteration, which adds {format_ns(extra_ns)}"

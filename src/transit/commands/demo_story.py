@@ -7,10 +7,12 @@ import os
 import shlex
 import subprocess
 import sys
+import textwrap
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from transit.commands.show import show
 from transit.errors import TransitError
 from transit.runtime import job
 from transit.runtime.simulated import simulated_variables
@@ -18,6 +20,8 @@ from transit.units import format_bytes
 
 GPU_MEMORY = "70%"
 BACKENDS = ("vmm", "uvm")
+PLAN_ROWS = 5
+COMMAND_COLUMNS = 70
 
 
 def tell(folder: Path) -> None:
@@ -38,7 +42,11 @@ def tell(folder: Path) -> None:
     print(f"\n3. Compile a plan for {GPU_MEMORY} of the memory it needs:")
     _transit(folder, "compile", "trace", "--gpu-memory", GPU_MEMORY, "-o", "plan.json")
 
-    for number, backend in enumerate(BACKENDS, start=4):
+    print("\n4. Look at the plan:")
+    _print_command(f"transit show plan.json --rows {PLAN_ROWS}")
+    show(folder / "plan.json", rows=PLAN_ROWS)
+
+    for number, backend in enumerate(BACKENDS, start=5):
         print(f"\n{number}. Replay it with that plan, backend {backend}:")
         _replay(folder, backend, script, plain)
     print(
@@ -77,7 +85,7 @@ def _transit(folder: Path, *arguments: str, script: str | None = None) -> str:
 
 def _run(command: list[str], *, shown: str, folder: Path) -> str:
     """Run a command, and return the hash that the job printed last, if it did."""
-    print(f"   $ {shown}", flush=True)
+    _print_command(shown)
     done = subprocess.run(
         command,
         cwd=folder,
@@ -94,6 +102,13 @@ def _run(command: list[str], *, shown: str, folder: Path) -> str:
     if not last_line or "sha256" not in last_line[0]:
         return ""
     return str(json.loads(last_line[0])["sha256"])
+
+
+def _print_command(command: str) -> None:
+    lines = textwrap.wrap(
+        command, COMMAND_COLUMNS, break_long_words=False, break_on_hyphens=False
+    )
+    print("   $ " + " \\\n       ".join(lines), flush=True)
 
 
 def _clean_environment() -> dict[str, str]:
