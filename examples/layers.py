@@ -2,7 +2,8 @@
 
 Each tensor is one ``cuMemAlloc``, each operation one kernel of ``kernels.ptx``. The job
 prints a JSON line per step, then one with the SHA-256 of its parameters, and compares
-its numbers with the same training in NumPy: a lost or stale page shows up.
+its numbers with the same training in NumPy: a lost or stale page shows up. With
+``--graph``, the second step is captured into a CUDA graph, which then runs all others.
 """
 
 from __future__ import annotations
@@ -53,13 +54,8 @@ class Gpu:
 
     def upload(self, tensor: Tensor, values: Array) -> None:
         """Copy a C-contiguous host array to the device, in stream order."""
-        _call(
-            cu.cuMemcpyHtoDAsync,
-            tensor.address,
-            values.ctypes.data,
-            values.nbytes,
-            self.stream,
-        )
+        source = values.ctypes.data
+        _call(cu.cuMemcpyHtoDAsync, tensor.address, source, values.nbytes, self.stream)
 
     def download(self, tensor: Tensor) -> Array:
         """Wait for the stream and return the tensor's values."""
@@ -80,23 +76,40 @@ class Gpu:
         *arguments: tuple[Any, Any],
     ) -> None:
         """Launch a kernel with ``(value, ctype)`` arguments."""
+        parameters = tuple(zip(*arguments, strict=True))
+        shape = (*grid, 1, *block, 1, 0, self.stream)
+        _call(cu.cuLaunchKernel, self._function(name), *shape, parameters, 0)
+
+    def _function(self, name: str) -> Any:
         if name not in self._functions:
             self._functions[name] = _call(
                 cu.cuModuleGetFunction, self._module, name.encode()
             )
-        values, types = zip(*arguments, strict=True)
-        _call(
-            cu.cuLaunchKernel,
-            self._functions[name],
-            *grid,
-            1,
-            *block,
-            1,
-            0,
-            self.stream,
-            (values, types),
-            0,
-        )
+        return self._functions[name]
+
+    def begin_capture(self) -> None:
+        """From now on the stream records into a graph, and runs nothing."""
+        mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        _call(cu.cuStreamBeginCapture, self.stream, mode)
+
+    def captured_node(self) -> Any:
+        """Return the graph node that was recorded last."""
+        return _call(cu.cuStreamGetCaptureInfo, self.stream)[3][0]
+
+    def end_capture(self) -> Any:
+        """Return what was recorded, ready to run."""
+        graph = _call(cu.cuStreamEndCapture, self.stream)
+        return _call(cu.cuGraphInstantiate, graph, 0)
+
+    def change(self, graph: Any, node: Any, *arguments: tuple[Any, Any]) -> None:
+        """Give a kernel of a graph other arguments from its next launch on."""
+        parameters = _call(cu.cuGraphKernelNodeGetParams, node)
+        parameters.kernelParams = tuple(zip(*arguments, strict=True))
+        _call(cu.cuGraphExecKernelNodeSetParams, graph, node, parameters)
+
+    def run(self, graph: Any) -> None:
+        """Launch a graph, in stream order."""
+        _call(cu.cuGraphLaunch, graph, self.stream)
 
     def synchronize(self) -> None:
         """Wait until everything on the stream is done."""
@@ -125,7 +138,7 @@ def _call(function: Any, *arguments: Any) -> Any:
     error, *results = function(*arguments)
     if error != cu.CUresult.CUDA_SUCCESS:
         raise RuntimeError(f"{function.__name__} failed: {error.name}")
-    return results[0] if results else None
+    return results[0] if len(results) == 1 else results
 
 
 def _pointers(*tensors: Tensor) -> list[tuple[Any, Any]]:
@@ -202,15 +215,16 @@ class Layer:
 
     def update(self, step: int) -> None:
         """Make Adam's step number ``step`` (from 1)."""
-        _elementwise(
-            self.gpu,
-            "adam",
-            self.weight.size,
+        _elementwise(self.gpu, "adam", self.weight.size, *self.adam_arguments(step))
+
+    def adam_arguments(self, step: int) -> list[tuple[Any, Any]]:
+        """Return the arguments of `update`'s kernel."""
+        return [
             *_pointers(self.weight, self.gradient, self.m, self.v),
             _size(self.weight),
             *_floats(LEARNING_RATE, BETA1, BETA2, EPS),
             *_floats(1 - BETA1**step, 1 - BETA2**step),
-        )
+        ]
 
 
 class Network:
@@ -223,9 +237,37 @@ class Network:
         self.x, self.target, self.dy = (gpu.alloc(batch, dim) for _ in range(3))
         self.loss = gpu.alloc(1)
 
-    def train(self, step: int, inputs: Array) -> float:
+        self._graph: Any = None
+        self._updates: list[Any] = []  # the graph's nodes, by layer
+
+    def train(self, step: int, inputs: Array, *, graph: bool = False) -> float:
         """Make one step and return its loss."""
         self.gpu.upload(self.x, inputs)
+        # The first step loads the kernels, which a capture must not.
+        if graph and step > 1:
+            self._run_graph(step)
+        else:
+            self._find_gradients()
+            for layer in self.layers:
+                layer.update(step)
+        return float(self.gpu.download(self.loss)[0])
+
+    def _run_graph(self, step: int) -> None:
+        if self._graph is None:
+            self._capture(step)
+        for layer, node in zip(self.layers, self._updates, strict=True):
+            self.gpu.change(self._graph, node, *layer.adam_arguments(step))
+        self.gpu.run(self._graph)
+
+    def _capture(self, step: int) -> None:
+        self.gpu.begin_capture()
+        self._find_gradients()
+        for layer in self.layers:
+            layer.update(step)
+            self._updates.append(self.gpu.captured_node())
+        self._graph = self.gpu.end_capture()
+
+    def _find_gradients(self) -> None:
         for layer in self.layers:
             self.gpu.zero(layer.gradient)
         activations = [self.x]
@@ -234,9 +276,6 @@ class Network:
         dy = self._loss_gradient(activations.pop())
         for layer in reversed(self.layers):
             dy = layer.backward(activations.pop(), dy)
-        for layer in self.layers:
-            layer.update(step)
-        return float(self.gpu.download(self.loss)[0])
 
     def _loss_gradient(self, y: Tensor) -> Tensor:
         target = *_pointers(self.target, self.x), *_floats(TARGET_SCALE), _size(y)
@@ -252,15 +291,7 @@ class Network:
 
 
 def reference(weights: list[Array], batches: list[Array]) -> tuple[list[float], Any]:
-    """Train the same network in NumPy.
-
-    Returns
-    -------
-    losses
-        One per batch.
-    state
-        Every weight and both of its moments, layer by layer.
-    """
+    """Train the same network in NumPy; return the losses, and as `Network.state`."""
     weights = [weight.copy() for weight in weights]
     ms, vs = ([np.zeros_like(weight) for weight in weights] for _ in range(2))
     losses = []
@@ -272,12 +303,8 @@ def reference(weights: list[Array], batches: list[Array]) -> tuple[list[float], 
         losses.append(float(np.mean(difference * difference)))
         dy = 2 * difference / np.float32(x.size)
         gradients: list[npt.NDArray[Any]] = []
-        for weight, x_in, y in zip(
-            reversed(weights),
-            reversed(activations[:-1]),
-            reversed(activations[1:]),
-            strict=True,
-        ):
+        layers = list(zip(weights, activations[:-1], activations[1:], strict=True))
+        for weight, x_in, y in reversed(layers):
             dz = (1 - y * y) * dy
             gradients.insert(0, x_in.T @ dz)
             dy = dz @ weight.T
@@ -318,6 +345,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--dim", type=int, default=1024, help="width of a layer")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--graph", action="store_true", help="use a CUDA graph")
     parser.add_argument(
         "--check",
         action=argparse.BooleanOptionalAction,
@@ -352,16 +380,14 @@ def main() -> int:
     losses: list[float] = []
     for step, inputs in enumerate(batches):
         start = time.perf_counter()
-        losses.append(network.train(step + 1, inputs))
+        losses.append(network.train(step + 1, inputs, graph=arguments.graph))
         ms = round((time.perf_counter() - start) * 1e3, 3)
         print(json.dumps({"step": step, "loss": losses[-1], "ms": ms}), flush=True)
     state = network.state()
     gpu.close()
 
     parameters = hashlib.sha256(b"".join(weight.tobytes() for weight in state[::3]))
-    problem = None
-    if arguments.check:
-        problem = mismatch(weights, batches, losses, state)
+    problem = mismatch(weights, batches, losses, state) if arguments.check else None
     checked = arguments.check and problem is None
     print(json.dumps({"sha256": parameters.hexdigest(), "checked": checked}))
     if problem is not None:

@@ -20,6 +20,7 @@ struct Capture {
   bool valid = true;
   bool ended = false;
   std::vector<StreamRef> streams;
+  std::vector<CUgraphEdgeData> edges;  // plain ones, for who asks
 };
 
 namespace {
@@ -57,9 +58,7 @@ bool forbids(const Capture& capture) {
 void record(Stream& stream, Work work) {
   Capture& capture = *stream.capture;
   require(capture.valid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-  auto node = std::make_unique<Node>(Node{std::move(work), stream.capture_tail});
-  stream.capture_tail = {node.get()};
-  capture.graph->nodes.push_back(std::move(node));
+  stream.capture_tail = {&capture.graph->add(std::move(work), stream.capture_tail)};
 }
 
 // The default stream would have to wait for a stream that does not run.
@@ -101,7 +100,7 @@ CUstreamCaptureStatus status_of(const Stream& stream) {
 
 void get_capture_info(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id,
                       CUgraph* graph, const CUgraphNode** dependencies,
-                      size_t* num_dependencies) {
+                      const CUgraphEdgeData** edges, size_t* num_dependencies) {
   require(status);
   const StreamRef stream = find_stream(handle);
   const std::lock_guard lock(captures().mutex);
@@ -111,19 +110,21 @@ void get_capture_info(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t
   if (graph) *graph = reinterpret_cast<CUgraph>(stream->capture->graph);
   if (dependencies)
     *dependencies = reinterpret_cast<const CUgraphNode*>(stream->capture_tail.data());
+  stream->capture->edges.resize(stream->capture_tail.size());
+  if (edges) *edges = stream->capture->edges.data();
   if (num_dependencies) *num_dependencies = stream->capture_tail.size();
 }
 
 }  // namespace
 
-bool submit(Stream& stream, Work work) {
+bool submit(Stream& stream, Work work, const GraphPlace& place) {
   const std::lock_guard lock(captures().mutex);
   if (stream.capture) {
     record(stream, std::move(work));
     return false;
   }
   refuse_implicit_order(stream);
-  const Submission submission = {now_ns(), Call::current().correlation_id};
+  const Submission submission = {now_ns(), Call::current().correlation_id, place};
   stream.context.submit(stream, [work = std::move(work), submission](Stream& self) {
     execute(work, self, submission);
   });
@@ -236,7 +237,7 @@ STREAM_API(cuStreamGetCaptureInfo_v2, ptsz,
            (CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id,
             CUgraph* graph, const CUgraphNode** dependencies, size_t* num_dependencies),
            (handle, status, id, graph, dependencies, num_dependencies)) {
-  get_capture_info(handle, status, id, graph, dependencies, num_dependencies);
+  get_capture_info(handle, status, id, graph, dependencies, nullptr, num_dependencies);
 }
 
 STREAM_API(cuStreamGetCaptureInfo_v3, ptsz,
@@ -244,8 +245,7 @@ STREAM_API(cuStreamGetCaptureInfo_v3, ptsz,
             CUgraph* graph, const CUgraphNode** dependencies,
             const CUgraphEdgeData** edges, size_t* num_dependencies),
            (handle, status, id, graph, dependencies, edges, num_dependencies)) {
-  if (edges) *edges = nullptr;
-  get_capture_info(handle, status, id, graph, dependencies, num_dependencies);
+  get_capture_info(handle, status, id, graph, dependencies, edges, num_dependencies);
 }
 
 DRIVER_API(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode), (mode)) {

@@ -11,15 +11,6 @@
 
 namespace simgpu {
 
-struct Node {
-  Work work;
-  std::vector<Node*> dependencies;
-};
-
-struct Graph {
-  std::vector<std::unique_ptr<Node>> nodes;  // in order of capture
-};
-
 // A point in a capture that an event marks.
 struct CapturePoint {
   std::shared_ptr<Capture> capture;
@@ -27,8 +18,8 @@ struct CapturePoint {
 };
 
 // Runs the work on the stream, or records it if the stream is capturing. Returns
-// whether it will run.
-bool submit(Stream& stream, Work work);
+// whether it will run. `place` is where an executable graph has it.
+bool submit(Stream& stream, Work work, const GraphPlace& place = {});
 
 // Throws if a call that capture forbids is made while this thread must not make it.
 void refuse_during_capture();

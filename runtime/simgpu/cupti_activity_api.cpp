@@ -58,6 +58,17 @@ CUptiResult with_context(CUcontext context, Query query) {
   return result == CUDA_SUCCESS ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_CONTEXT;
 }
 
+template <typename Handle, typename Id>
+CUptiResult ask_graph_id(Handle handle, Id* id, Id (*DriverApi::*query)(Handle)) {
+  const DriverApi* driver = connect();
+  if (!driver) return CUPTI_ERROR_NOT_INITIALIZED;
+  if (!handle || !id) return CUPTI_ERROR_INVALID_PARAMETER;
+  const Id found = (driver->*query)(handle);
+  if (found == 0) return CUPTI_ERROR_INVALID_PARAMETER;
+  *id = found;
+  return CUPTI_SUCCESS;
+}
+
 }  // namespace
 
 bool counter_enabled(uint32_t counter_kind) {
@@ -249,6 +260,18 @@ CUptiResult cuptiGetStreamIdEx(CUcontext context, CUstream stream, uint8_t per_t
     *id = static_cast<uint32_t>(number);
     return result;
   });
+}
+
+CUptiResult cuptiGetGraphId(CUgraph graph, uint32_t* id) {
+  return ask_graph_id(graph, id, &DriverApi::graph_id);
+}
+
+CUptiResult cuptiGetGraphExecId(CUgraphExec exec, uint32_t* id) {
+  return ask_graph_id(exec, id, &DriverApi::graph_exec_id);
+}
+
+CUptiResult cuptiGetGraphNodeId(CUgraphNode node, uint64_t* id) {
+  return ask_graph_id(node, id, &DriverApi::graph_node_id);
 }
 
 CUptiResult cuptiDeviceVirtualizationMode(CUdevice,

@@ -29,7 +29,10 @@ struct Connection {
          resolve(library, "cuCtxGetDevice", api.ctx_get_device) &&
          resolve(library, "cuCtxGetId", api.ctx_get_id) &&
          resolve(library, "cuFuncGetName", api.func_get_name) &&
-         resolve(library, "cuStreamGetId", api.stream_get_id);
+         resolve(library, "cuStreamGetId", api.stream_get_id) &&
+         resolve(library, "simgpu_graph_id", api.graph_id) &&
+         resolve(library, "simgpu_graph_exec_id", api.graph_exec_id) &&
+         resolve(library, "simgpu_graph_node_id", api.graph_node_id);
     if (ok) set_observer(observer());
   }
 };

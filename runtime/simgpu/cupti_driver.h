@@ -4,6 +4,8 @@
 
 #include <cuda.h>
 
+#include "runtime/simgpu/observer.h"
+
 namespace simgpu::cupti {
 
 struct DriverApi {
@@ -14,6 +16,9 @@ struct DriverApi {
   decltype(&cuCtxGetId) ctx_get_id;
   decltype(&cuFuncGetName) func_get_name;
   decltype(&cuStreamGetId) stream_get_id;
+  GraphIdFn graph_id;
+  GraphExecIdFn graph_exec_id;
+  GraphNodeIdFn graph_node_id;
 };
 
 // Loads libcuda.so.1 if nobody has, and starts to observe it, once per process. Null in

@@ -33,6 +33,19 @@ void on_context_created(CUcontext context, uint32_t, CUdevice) {
   resource_callback(CUPTI_CBID_RESOURCE_CONTEXT_CREATED, context);
 }
 
+void on_graph_node_cloned(const GraphNodeClone& clone) {
+  CUpti_GraphData graph{};
+  graph.graph = clone.graph;
+  graph.originalGraph = clone.original_graph;
+  graph.node = clone.node;
+  graph.originalNode = clone.original;
+  graph.nodeType = clone.type;
+  CUpti_ResourceData data{};
+  data.resourceDescriptor = &graph;
+  deliver_callback(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED,
+                   &data);
+}
+
 // The function a launch call launches, null for other calls.
 CUfunction launched_function(const ApiCall& call) {
   switch (call.cbid) {
@@ -125,6 +138,8 @@ Record stream_record(CUpti_ActivityKind kind, const Activity& activity) {
   record.contextId = activity.context_id;
   record.streamId = activity.stream_id;
   record.correlationId = activity.correlation_id;
+  record.graphId = activity.graph_id;
+  record.graphNodeId = activity.graph_node_id;
   record.channelType = CUPTI_CHANNEL_TYPE_COMPUTE;
   return record;
 }
@@ -245,9 +260,11 @@ void on_uvm(const UvmActivity& uvm) {
 }  // namespace
 
 const Observer* observer() {
-  static const Observer callbacks = {on_initialized, on_context_created, on_api_enter,
-                                     on_api_exit,    on_kernel,          on_copy,
-                                     on_set,         on_memory,          on_uvm};
+  static const Observer callbacks = {on_initialized, on_context_created,
+                                     on_api_enter,   on_api_exit,
+                                     on_kernel,      on_copy,
+                                     on_set,         on_memory,
+                                     on_uvm,         on_graph_node_cloned};
   return &callbacks;
 }
 

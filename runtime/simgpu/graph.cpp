@@ -1,65 +1,29 @@
-// Graphs: captured, looked into, instantiated and launched. A launch runs the nodes in
-// the order of capture, which every dependency agrees with.
+// Graphs: captured or cloned, and looked into.
 #include "graph.h"
 
-#include <mutex>
-#include <unordered_map>
+#include <atomic>
 
 #include "call.h"
-#include "context.h"
 #include "memory.h"
 
 namespace simgpu {
 namespace {
 
-using Program = std::vector<Work>;
+std::atomic<uint32_t> next_graph_id{1};
 
-struct Graphs {
-  std::mutex mutex;
-  std::unordered_map<CUgraph, std::unique_ptr<Graph>> graphs;
-  std::unordered_map<CUgraphExec, std::shared_ptr<const Program>> programs;
-};
-
-Graphs& graphs() {
-  static auto* instance = new Graphs;
-  return *instance;
-}
-
-// With the lock held.
-Graph& find_graph(CUgraph handle) {
-  const auto found = graphs().graphs.find(handle);
-  require(found != graphs().graphs.end());
+template <class Map, class Handle>
+Graph& find_in(Map& map, Handle handle) {
+  const auto found = map.find(handle);
+  require(found != map.end());
   return *found->second;
 }
 
-const Node& find_node(CUgraphNode handle) {
-  for (const auto& [graph, owned] : graphs().graphs)
-    for (const auto& node : owned->nodes)
-      if (reinterpret_cast<CUgraphNode>(node.get()) == handle) return *node;
-  fail(CUDA_ERROR_INVALID_VALUE);
-}
-
-template <class Kind>
-const Kind& find_work(CUgraphNode handle) {
-  const Kind* work = std::get_if<Kind>(&find_node(handle).work);
-  require(work);
-  return *work;
-}
-
-void instantiate(CUgraphExec* exec, CUgraph handle) {
-  require(exec);
-  const std::lock_guard lock(graphs().mutex);
-  auto program = std::make_shared<Program>();
-  for (const auto& node : find_graph(handle).nodes) program->push_back(node->work);
-  *exec = reinterpret_cast<CUgraphExec>(program.get());
-  graphs().programs[*exec] = std::move(program);
-}
-
-std::shared_ptr<const Program> find_program(CUgraphExec exec) {
-  const std::lock_guard lock(graphs().mutex);
-  const auto found = graphs().programs.find(exec);
-  require(found != graphs().programs.end());
-  return found->second;
+template <class Map>
+Node* find_node_in(Map& map, CUgraphNode handle) {
+  for (auto& [graph, owned] : map)
+    for (auto& node : owned->nodes)
+      if (node->handle() == handle) return node.get();
+  return nullptr;
 }
 
 struct NodeType {
@@ -69,13 +33,19 @@ struct NodeType {
   CUgraphNodeType operator()(const HostWork&) { return CU_GRAPH_NODE_TYPE_HOST; }
 };
 
-// The parameter pointers of a node live as long as its work.
-void** parameter_pointers(const KernelWork& work) {
-  thread_local std::vector<void*> pointers;
-  pointers.clear();
+template <class Kind>
+Kind& find_work(CUgraphNode handle) {
+  Kind* work = std::get_if<Kind>(&graphs().find(handle).work);
+  require(work);
+  return *work;
+}
+
+// They live as long as the node.
+void** parameter_pointers(Node& node, KernelWork& work) {
+  node.parameter_pointers.clear();
   for (const Parameter& parameter : work.function->entry.parameters)
-    pointers.push_back(const_cast<uint8_t*>(work.arguments.data() + parameter.offset));
-  return pointers.data();
+    node.parameter_pointers.push_back(work.arguments.data() + parameter.offset);
+  return node.parameter_pointers.data();
 }
 
 CUmemorytype memory_type(uint8_t cupti_kind) {
@@ -85,11 +55,62 @@ CUmemorytype memory_type(uint8_t cupti_kind) {
 
 }  // namespace
 
+Graph::Graph() : id(next_graph_id.fetch_add(1)) {}
+
+Node& Graph::add(Work work, std::vector<Node*> dependencies) {
+  const uint64_t node_id = uint64_t{id} << 32 | nodes.size();
+  nodes.push_back(std::make_unique<Node>(
+      Node{node_id, std::move(work), std::move(dependencies), nullptr, {}}));
+  return *nodes.back();
+}
+
+std::unique_ptr<Graph> Graph::clone() const {
+  auto copy = std::make_unique<Graph>();
+  std::unordered_map<const Node*, Node*> clones;
+  for (const auto& node : nodes) {
+    std::vector<Node*> dependencies;
+    for (const Node* dependency : node->dependencies)
+      dependencies.push_back(clones.at(dependency));
+    Node& added = copy->add(node->work, std::move(dependencies));
+    added.original = node.get();
+    clones[node.get()] = &added;
+  }
+  return copy;
+}
+
+Graph& Graphs::find(CUgraph handle) { return find_in(graphs, handle); }
+
+Graph& Graphs::find(CUgraphExec handle) { return find_in(executables, handle); }
+
+Node& Graphs::find(CUgraphNode handle) {
+  Node* node = find_node_in(graphs, handle);
+  if (!node) node = find_node_in(executables, handle);
+  require(node);
+  return *node;
+}
+
+Graphs& graphs() {
+  static auto* instance = new Graphs;
+  return *instance;
+}
+
+CUgraphNodeType type_of(const Work& work) { return std::visit(NodeType{}, work); }
+
 CUgraph publish_graph(std::unique_ptr<Graph> graph) {
-  const auto handle = reinterpret_cast<CUgraph>(graph.get());
+  const CUgraph handle = graph->handle();
   const std::lock_guard lock(graphs().mutex);
   graphs().graphs[handle] = std::move(graph);
   return handle;
+}
+
+DRIVER_API(cuGraphClone, (CUgraph * clone, CUgraph original), (clone, original)) {
+  require(clone);
+  std::unique_ptr<Graph> copy;
+  {
+    const std::lock_guard lock(graphs().mutex);
+    copy = graphs().find(original).clone();
+  }
+  *clone = publish_graph(std::move(copy));
 }
 
 DRIVER_API(cuGraphDestroy, (CUgraph graph), (graph)) {
@@ -101,9 +122,9 @@ DRIVER_API(cuGraphGetNodes, (CUgraph graph, CUgraphNode* nodes, size_t* count),
            (graph, nodes, count)) {
   require(count);
   const std::lock_guard lock(graphs().mutex);
-  const auto& all = find_graph(graph).nodes;
+  const auto& all = graphs().find(graph).nodes;
   for (size_t i = 0; nodes && i < *count; ++i)
-    nodes[i] = i < all.size() ? reinterpret_cast<CUgraphNode>(all[i].get()) : nullptr;
+    nodes[i] = i < all.size() ? all[i]->handle() : nullptr;
   if (!nodes || *count > all.size()) *count = all.size();
 }
 
@@ -111,7 +132,7 @@ DRIVER_API(cuGraphNodeGetType, (CUgraphNode node, CUgraphNodeType* type),
            (node, type)) {
   require(type);
   const std::lock_guard lock(graphs().mutex);
-  *type = std::visit(NodeType{}, find_node(node).work);
+  *type = type_of(graphs().find(node).work);
 }
 
 DRIVER_API(cuGraphKernelNodeGetParams_v2,
@@ -119,7 +140,7 @@ DRIVER_API(cuGraphKernelNodeGetParams_v2,
            (node, parameters)) {
   require(parameters);
   const std::lock_guard lock(graphs().mutex);
-  const auto& work = find_work<KernelWork>(node);
+  auto& work = find_work<KernelWork>(node);
   *parameters = {};
   parameters->func =
       reinterpret_cast<CUfunction>(const_cast<Function*>(work.function.get()));
@@ -130,7 +151,7 @@ DRIVER_API(cuGraphKernelNodeGetParams_v2,
   parameters->blockDimY = work.block[1];
   parameters->blockDimZ = work.block[2];
   parameters->sharedMemBytes = work.shared_bytes;
-  parameters->kernelParams = parameter_pointers(work);
+  parameters->kernelParams = parameter_pointers(graphs().find(node), work);
 }
 
 DRIVER_API(cuGraphMemcpyNodeGetParams, (CUgraphNode node, CUDA_MEMCPY3D* parameters),
@@ -161,35 +182,28 @@ DRIVER_API(cuGraphMemsetNodeGetParams,
                  work.elements,    1};
 }
 
-DRIVER_API(cuGraphInstantiateWithFlags,
-           (CUgraphExec * exec, CUgraph graph, unsigned long long flags),
-           (exec, graph, flags)) {
-  instantiate(exec, graph);
-}
-
-STREAM_API(cuGraphInstantiateWithParams, ptsz,
-           (CUgraphExec * exec, CUgraph graph,
-            CUDA_GRAPH_INSTANTIATE_PARAMS* parameters),
-           (exec, graph, parameters)) {
-  require(parameters);
-  instantiate(exec, graph);
-  parameters->result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS;
-}
-
-DRIVER_API(cuGraphExecDestroy, (CUgraphExec exec), (exec)) {
-  const std::lock_guard lock(graphs().mutex);
-  require(graphs().programs.erase(exec) == 1);
-}
-
-STREAM_API(cuGraphUpload, ptsz, (CUgraphExec exec, CUstream stream), (exec, stream)) {
-  find_stream(stream);
-  find_program(exec);
-}
-
-STREAM_API(cuGraphLaunch, ptsz, (CUgraphExec exec, CUstream handle), (exec, handle)) {
-  const StreamRef stream = find_stream(handle);
-  const std::shared_ptr<const Program> program = find_program(exec);
-  for (const Work& work : *program) submit(*stream, work);
-}
-
 }  // namespace simgpu
+
+// What CUPTI asks of graphs; 0: there is no such graph or node.
+SIMGPU_EXPORT uint32_t simgpu_graph_id(CUgraph graph) {
+  const std::lock_guard lock(simgpu::graphs().mutex);
+  const auto& all = simgpu::graphs().graphs;
+  const auto found = all.find(graph);
+  return found == all.end() ? 0 : found->second->id;
+}
+
+SIMGPU_EXPORT uint32_t simgpu_graph_exec_id(CUgraphExec exec) {
+  const std::lock_guard lock(simgpu::graphs().mutex);
+  const auto& all = simgpu::graphs().executables;
+  const auto found = all.find(exec);
+  return found == all.end() ? 0 : found->second->id;
+}
+
+SIMGPU_EXPORT uint64_t simgpu_graph_node_id(CUgraphNode node) {
+  const std::lock_guard lock(simgpu::graphs().mutex);
+  try {
+    return simgpu::graphs().find(node).id;
+  } catch (const simgpu::Error&) {
+    return 0;
+  }
+}

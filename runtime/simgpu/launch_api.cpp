@@ -5,6 +5,7 @@
 #include "call.h"
 #include "capture.h"
 #include "context.h"
+#include "launch.h"
 #include "module.h"
 
 namespace simgpu {
@@ -65,20 +66,24 @@ void refuse_unknown(const Function& function) {
 void launch(CUfunction handle, const CUlaunchConfig& shape, void** parameters,
             void** extra) {
   const StreamRef stream = find_stream(shape.hStream);
+  submit(*stream, kernel_work(handle, shape, parameters, extra));
+}
+
+}  // namespace
+
+KernelWork kernel_work(CUfunction handle, const CUlaunchConfig& shape,
+                       void** parameters, void** extra) {
   const FunctionRef function = find_function(handle);
   check_shape(shape);
   require(!(parameters && extra));
   refuse_unknown(*function);
-  KernelWork work = {function,
-                     {shape.gridDimX, shape.gridDimY, shape.gridDimZ},
-                     {shape.blockDimX, shape.blockDimY, shape.blockDimZ},
-                     shape.sharedMemBytes,
-                     extra ? unpack_extra(function->entry, extra)
-                           : pack_parameters(function->entry, parameters)};
-  submit(*stream, std::move(work));
+  return {function,
+          {shape.gridDimX, shape.gridDimY, shape.gridDimZ},
+          {shape.blockDimX, shape.blockDimY, shape.blockDimZ},
+          shape.sharedMemBytes,
+          extra ? unpack_extra(function->entry, extra)
+                : pack_parameters(function->entry, parameters)};
 }
-
-}  // namespace
 
 STREAM_API(cuLaunchKernel, ptsz,
            (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,

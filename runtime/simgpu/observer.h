@@ -22,18 +22,24 @@ struct KernelActivity {
   uint64_t start_ns, end_ns;
   uint32_t correlation_id, device, context_id, stream_id;
   uint32_t grid[3], block[3];
-  const char* name;  // lives as long as the module
+  const char* name;   // lives as long as the module
+  uint32_t graph_id;  // 0: in no graph; so for copies and sets
+  uint64_t graph_node_id;
 };
 
 struct CopyActivity {
   uint64_t start_ns, end_ns, bytes;
   uint32_t correlation_id, device, context_id, stream_id;
   uint8_t copy_kind, src_kind, dst_kind;  // CUpti_ActivityMemcpyKind, MemoryKind
+  uint32_t graph_id;
+  uint64_t graph_node_id;
 };
 
 struct SetActivity {
   uint64_t start_ns, end_ns, bytes;
   uint32_t correlation_id, device, context_id, stream_id, value;
+  uint32_t graph_id;
+  uint64_t graph_node_id;
 };
 
 struct MemoryActivity {
@@ -49,6 +55,15 @@ struct UvmActivity {
   uint32_t src_id, dst_id, flags;
 };
 
+// Instantiating a graph makes an executable graph of clones.
+struct GraphNodeClone {
+  CUgraph original_graph;
+  CUgraphNode original;
+  CUgraph graph;
+  CUgraphNode node;
+  CUgraphNodeType type;
+};
+
 struct Observer {
   void (*initialized)();  // end of cuInit
   void (*context_created)(CUcontext context, uint32_t context_id, CUdevice device);
@@ -59,12 +74,16 @@ struct Observer {
   void (*set)(const SetActivity&);
   void (*memory)(const MemoryActivity&);
   void (*uvm)(const UvmActivity&);
+  void (*graph_node_cloned)(const GraphNodeClone&);
 };
 
-// extern "C" void simgpu_set_observer(const simgpu::Observer*);  exported by
-// libcuda.so.1 extern "C" void simgpu_synchronize();  waits until every stream of the
-// process is idle
+// What libcuda.so.1 exports for CUPTI and tests: simgpu_set_observer,
+// simgpu_synchronize (waits until every stream of the process is idle), and
+// simgpu_graph_id, simgpu_graph_exec_id and simgpu_graph_node_id (0: there is none).
 using SetObserverFn = void (*)(const Observer*);
 using SynchronizeFn = void (*)();
+using GraphIdFn = uint32_t (*)(CUgraph);
+using GraphExecIdFn = uint32_t (*)(CUgraphExec);
+using GraphNodeIdFn = uint64_t (*)(CUgraphNode);
 
 }  // namespace simgpu

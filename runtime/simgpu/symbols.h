@@ -57,8 +57,11 @@
   X(cuFuncIsLoaded, cuFuncIsLoaded, 12040)                                          \
   X(cuFuncLoad, cuFuncLoad, 12040)                                                  \
   X(cuFuncSetAttribute, cuFuncSetAttribute, 9000)                                   \
+  X(cuGraphClone, cuGraphClone, 10000)                                              \
   X(cuGraphDestroy, cuGraphDestroy, 10000)                                          \
   X(cuGraphExecDestroy, cuGraphExecDestroy, 10000)                                  \
+  X(cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams_v2, 12000)       \
+  X(cuGraphExecUpdate, cuGraphExecUpdate_v2, 12000)                                 \
   X(cuGraphGetNodes, cuGraphGetNodes, 10000)                                        \
   X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040)                \
   X(cuGraphKernelNodeGetParams, cuGraphKernelNodeGetParams_v2, 12000)               \

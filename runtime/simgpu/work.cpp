@@ -37,7 +37,9 @@ void run(const KernelWork& work, Stream& stream, const Submission& submission) {
                         stream.id,
                         {work.grid[0], work.grid[1], work.grid[2]},
                         {work.block[0], work.block[1], work.block[2]},
-                        work.function->entry.name.c_str()});
+                        work.function->entry.name.c_str(),
+                        submission.place.graph_id,
+                        submission.place.node_id});
 }
 
 // Memory the driver does not know is the host's own.
@@ -67,7 +69,8 @@ void run(const CopyWork& work, Stream& stream, const Submission& submission) {
   notify(&Observer::copy,
          CopyActivity{span.start_ns, span.end_ns, work.bytes, submission.correlation_id,
                       device_of(stream), stream.context.id, stream.id, work.copy_kind,
-                      work.source_kind, work.destination_kind});
+                      work.source_kind, work.destination_kind,
+                      submission.place.graph_id, submission.place.node_id});
 }
 
 template <class Element>
@@ -95,7 +98,8 @@ void run(const SetWork& work, Stream& stream, const Submission& submission) {
   const Span span = stream.occupy(submission.time_ns, duration_ns);
   notify(&Observer::set,
          SetActivity{span.start_ns, span.end_ns, bytes, submission.correlation_id,
-                     device_of(stream), stream.context.id, stream.id, work.value});
+                     device_of(stream), stream.context.id, stream.id, work.value,
+                     submission.place.graph_id, submission.place.node_id});
 }
 
 void run(const HostWork& work, Stream&, const Submission&) { work.function(work.data); }

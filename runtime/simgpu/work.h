@@ -41,9 +41,16 @@ struct HostWork {
 
 using Work = std::variant<KernelWork, CopyWork, SetWork, HostWork>;
 
+// As CUPTI numbers them; 0: in no graph.
+struct GraphPlace {
+  uint32_t graph_id = 0;
+  uint64_t node_id = 0;
+};
+
 struct Submission {
   uint64_t time_ns;
   uint32_t correlation_id;
+  GraphPlace place;
 };
 
 // On the stream's thread. Does nothing once the context has failed.

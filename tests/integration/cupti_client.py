@@ -16,6 +16,7 @@ NOT_READY, NOT_COMPATIBLE, NOT_INITIALIZED, MULTIPLE_SUBSCRIBERS = 13, 14, 15, 3
 MEMCPY, MEMSET, KERNEL, UNIFIED_MEMORY_COUNTER, MEMORY2 = 1, 2, 10, 25, 49
 DRIVER_API, RESOURCE = 1, 3
 CBID_LAUNCH_KERNEL, CBID_MEM_GET_INFO, CBID_CONTEXT_CREATED = 307, 242, 1
+CBID_GRAPH_NODE_CLONED = 20
 
 RequestFunc = CFUNCTYPE(None, POINTER(c_void_p), POINTER(c_size_t), POINTER(c_size_t))
 CompleteFunc = CFUNCTYPE(None, c_void_p, c_uint32, c_void_p, c_size_t, c_size_t)
@@ -32,11 +33,15 @@ LAYOUTS: dict[int, dict[str, tuple[int, str]]] = {
         "block_x": (64, "i"),
         "correlation_id": (92, "I"),
         "name": (104, "Q"),
+        "graph_node": (144, "Q"),
+        "graph": (156, "I"),
     },
     MEMCPY: _STREAM_WORK
-    | {"copy_kind": (4, "B"), "bytes": (8, "Q"), "correlation_id": (44, "I")},
+    | {"copy_kind": (4, "B"), "bytes": (8, "Q"), "correlation_id": (44, "I")}
+    | {"graph_node": (64, "Q"), "graph": (72, "I")},
     MEMSET: _STREAM_WORK
-    | {"value": (4, "I"), "bytes": (8, "Q"), "correlation_id": (44, "I")},
+    | {"value": (4, "I"), "bytes": (8, "Q"), "correlation_id": (44, "I")}
+    | {"graph_node": (64, "Q"), "graph": (72, "I")},
     UNIFIED_MEMORY_COUNTER: _STREAM_WORK
     | {"counter": (4, "I"), "value": (8, "Q"), "address": (32, "Q")},
     MEMORY2: {
@@ -178,6 +183,10 @@ class Client:
             }
             if call.site == 0:
                 call.correlation_data[0] = call.correlation_id
+        if (domain, cbid) == (RESOURCE, CBID_GRAPH_NODE_CLONED):
+            graph_data = c_void_p.from_address(data + 16).value or 0
+            for name, offset in ("node", 16), ("original", 24):
+                entry[name] = c_void_p.from_address(graph_data + offset)
         self.callbacks.append(entry)
         if self.on_callback is not None:
             self.on_callback(entry)

@@ -507,6 +507,67 @@ def a_captured_graph_repeats_its_work() -> None:
     assert np.all(read(y, 256) == 80)
 
 
+def graph_with_two_scales(stream: Any, x: int, factors: tuple[float, float]) -> Any:
+    mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
+    scale = function(b"scale")
+    call(cu.cuStreamBeginCapture, stream, mode)
+    for factor in factors:
+        launch(scale, stream, (x, x, factor, 256))
+    return call(cu.cuStreamEndCapture, stream)
+
+
+def an_executable_graph_takes_new_parameters() -> None:
+    start()
+    stream = call(cu.cuStreamCreate, 1)
+    x, y = (int(call(cu.cuMemAlloc, 1024)) for _ in range(2))
+    graph = graph_with_two_scales(stream, x, (2.0, 3.0))
+    executable = call(cu.cuGraphInstantiate, graph, 0)
+    first, second = call(cu.cuGraphGetNodes, graph, 2)[0]
+    parameters = call(cu.cuGraphKernelNodeGetParams, second)
+    assert (parameters.gridDimX, parameters.blockDimX) == (1, 32)
+    parameters.kernelParams = (
+        (y, x, 5.0, 256),
+        (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_float, ctypes.c_size_t),
+    )
+    call(cu.cuGraphExecKernelNodeSetParams, executable, second, parameters)
+    write(x, np.full(256, 1, np.float32))
+    call(cu.cuGraphLaunch, executable, stream)
+    call(cu.cuStreamSynchronize, stream)
+    assert np.all(read(x, 256) == 2), "the node was not changed"
+    assert np.all(read(y, 256) == 10)
+    fresh = call(cu.cuGraphInstantiate, graph, 0)
+    call(cu.cuGraphLaunch, fresh, stream)
+    call(cu.cuStreamSynchronize, stream)
+    assert np.all(read(x, 256) == 12), "the graph it was made of was changed"
+    call(cu.cuGraphDestroy, graph)
+    fails_with(
+        "INVALID_VALUE",
+        cu.cuGraphExecKernelNodeSetParams,
+        executable,
+        first,
+        parameters,
+    )
+
+
+def an_executable_graph_is_updated_from_another() -> None:
+    start()
+    stream = call(cu.cuStreamCreate, 1)
+    x = int(call(cu.cuMemAlloc, 1024))
+    write(x, np.full(256, 1, np.float32))
+    graph = graph_with_two_scales(stream, x, (2.0, 3.0))
+    executable = call(cu.cuGraphInstantiate, graph, 0)
+    other = graph_with_two_scales(stream, x, (7.0, 11.0))
+    call(cu.cuGraphExecUpdate, executable, call(cu.cuGraphClone, other))
+    call(cu.cuGraphLaunch, executable, stream)
+    call(cu.cuStreamSynchronize, stream)
+    assert np.all(read(x, 256) == 77)
+    mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
+    call(cu.cuStreamBeginCapture, stream, mode)
+    launch(function(b"scale"), stream, (x, x, 2.0, 256))
+    shorter = call(cu.cuStreamEndCapture, stream)
+    fails_with("GRAPH_EXEC_UPDATE_FAILURE", cu.cuGraphExecUpdate, executable, shorter)
+
+
 def capture_refuses_unsafe_calls() -> None:
     start()
     modes = cu.CUstreamCaptureMode

@@ -37,6 +37,18 @@ def test_job_learns_passes_its_check_and_repeats(simgpu_env: Mapping[str, str]) 
     assert runs[1].stdout.splitlines()[-1] == runs[0].stdout.splitlines()[-1]
 
 
+def test_a_graph_gives_the_same_numbers(simgpu_env: Mapping[str, str]) -> None:
+    options = "--layers=2", "--dim=48", "--batch=16", "--steps=6"
+    runs = [run_layers(simgpu_env, *options, *more) for more in ([], ["--graph"])]
+    for run in runs:
+        assert run.returncode == 0, run.stderr
+    eager, graph = (
+        [json.loads(line) for line in run.stdout.splitlines()] for run in runs
+    )
+    assert graph.pop() == eager.pop()
+    assert [step["loss"] for step in graph] == [step["loss"] for step in eager]
+
+
 @pytest.mark.parametrize("option", ["--layers=0", "--steps=-1", "--dim=x"])
 def test_impossible_sizes_are_refused(
     simgpu_env: Mapping[str, str], option: str

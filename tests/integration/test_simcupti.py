@@ -342,3 +342,52 @@ def test_migrations_come_in_pieces_of_one_block(run_job: RunJob) -> None:
         assert piece["address"] // (2 * MIB) == last // (2 * MIB)
     for before, after in pairwise(pieces):
         assert before["address"] + before["value"] == after["address"]
+
+
+def test_nodes_of_a_graph_are_told_apart(run_job: RunJob) -> None:
+    told = run_job("""
+        call(cu.cuInit, 0)
+        client, job = Client(), Job()
+        assert client.subscribe(b"test")[0] == SUCCESS
+        assert client.enable_callback(RESOURCE, CBID_GRAPH_NODE_CLONED) == SUCCESS
+        client.register()
+        assert client.enable(KERNEL, MEMCPY, MEMSET) == [SUCCESS] * 3
+        clones = []
+
+        def note_clone(entry):
+            ids = [ctypes.c_uint64() for _ in range(2)]
+            for name, id in zip(("original", "node"), ids):
+                assert not client.lib.cuptiGetGraphNodeId(entry[name], byref(id))
+            clones.append([id.value for id in ids])
+
+        client.on_callback = note_clone
+        x, y = (int(call(cu.cuMemAlloc, 1024)) for _ in range(2))
+        mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        call(cu.cuStreamBeginCapture, job.stream, mode)
+        call(cu.cuMemsetD32Async, y, 0, 256, job.stream)
+        job.fill(x, 1.0, 256)
+        call(cu.cuMemcpyDtoDAsync, y, x, 1024, job.stream)
+        graph = call(cu.cuStreamEndCapture, job.stream)
+        executable = call(cu.cuGraphInstantiate, graph, 0)
+        exec_id = c_uint32()
+        handle = c_void_p(int(executable))
+        assert not client.lib.cuptiGetGraphExecId(handle, byref(exec_id))
+        assert client.lib.cuptiGetGraphId(handle, byref(exec_id)) == INVALID_PARAMETER
+        for _ in range(2):
+            call(cu.cuGraphLaunch, executable, job.stream)
+        job.fill(x, 2.0, 256)
+        job.synchronize()
+        client.flush()
+        print(json.dumps([client.records, clones, exec_id.value]))
+        """)
+    records, clones, exec_id = told
+    records.sort(key=lambda record: record["start"])
+    first, second, alone = records[:3], records[3:6], records[6:]
+    originals, cloned = zip(*clones, strict=True)
+    assert len({*originals, *cloned}) == 6
+    for launch in (first, second):
+        assert [record["graph_node"] for record in launch] == list(cloned)
+        assert {record["graph"] for record in launch} == {exec_id}
+        assert len({record["correlation_id"] for record in launch}) == 1
+    assert first[0]["correlation_id"] != second[0]["correlation_id"]
+    assert [(r["graph"], r["graph_node"]) for r in alone] == [(0, 0)]

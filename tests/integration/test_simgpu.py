@@ -54,6 +54,8 @@ def run_program(simgpu_env: Mapping[str, str]) -> RunProgram:
         "streams_wait_for_events_and_values",
         "the_default_stream_orders_the_others",
         "a_captured_graph_repeats_its_work",
+        "an_executable_graph_takes_new_parameters",
+        "an_executable_graph_is_updated_from_another",
         "capture_refuses_unsafe_calls",
         "symbols_are_found_by_version_and_stream",
         "a_fork_child_cannot_use_the_driver",
