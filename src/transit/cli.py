@@ -14,6 +14,7 @@ from transit.commands.compile import compile_
 from transit.commands.demo import demo
 from transit.commands.doctor import doctor
 from transit.commands.export import export
+from transit.commands.import_ import import_
 from transit.commands.record import record
 from transit.commands.replay import replay
 from transit.commands.show import show
@@ -35,6 +36,7 @@ app.command("compile")(compile_)
 app.command("replay", context_settings=JOB_COMMAND)(replay)
 app.command("show")(show)
 app.command("export")(export)
+app.command("import")(import_)
 app.command("doctor")(doctor)
 app.command("demo")(demo)
 

@@ -74,6 +74,7 @@ def test_surface_is_frozen() -> None:
         ],
         "show": ["--json", "--rows"],
         "export": ["--force", "--output", "--perfetto"],
+        "import": ["--force", "--output"],
         "doctor": ["--json", "--simulated-gpu"],
         "demo": ["--keep"],
     }

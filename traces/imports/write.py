@@ -41,7 +41,8 @@ class Summary:
             for name, rows in self.counts.items()
             if rows
         )
-        return f"{', '.join(present)} of {self.num_ranks:,} processes"
+        processes = "process" if self.num_ranks == 1 else "processes"
+        return f"{', '.join(present)}, of {self.num_ranks:,} {processes}"
 
 
 def import_profile(
