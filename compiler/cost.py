@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transit.compiler.arrays import Bools, Floats, Ints, sum_by
+from transit.compiler.arrays import Bools, Floats, Ints, mix, sum_by
 from transit.compiler.iteration import Accesses, SteadyIteration
 from transit.compiler.machine import MachineProfile
 
@@ -90,17 +90,18 @@ def _bytes_streamed(iteration: SteadyIteration, machine: MachineProfile) -> Floa
 
 
 def _num_sharing(iteration: SteadyIteration) -> Ints:
-    """Count the launches that take turns on the range of each access.
+    """Count the accesses that take turns on one range.
 
     The launches of a multi-tensor optimizer follow each other; each names whole tensors
     and touches a part of them, so that together they go through every tensor once.
     """
     accesses, function = iteration.accesses, iteration.function
     run = np.cumsum(np.append(True, function[1:] != function[:-1]))[accesses.position]
-    ranges = [run, accesses.allocation_id, accesses.start, accesses.stop]
-    _, which, count = np.unique(
-        np.stack(ranges), axis=1, return_inverse=True, return_counts=True
-    )
+    direction = accesses.reads * 2 + accesses.writes
+    key = mix(run)
+    for part in (accesses.allocation_id, accesses.start, accesses.stop, direction):
+        key = mix(key ^ mix(part))
+    _, which, count = np.unique(key, return_inverse=True, return_counts=True)
     return np.asarray(count[which])
 
 

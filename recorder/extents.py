@@ -13,9 +13,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from transit.recorder.columns import Ints
 from transit.recorder.spool import Records
-
-Ints = npt.NDArray[np.int64]
 
 ALLOC, FREE, ALIVE_AT_START = 1, 2, 3  # BlockAction
 BEFORE = np.iinfo(np.int64).min

@@ -22,6 +22,9 @@ from transit.traces.signatures import signatures
 
 KINDS = {1: "kernel", 2: "copy", 3: "set", 4: "graph"}
 KERNEL = 1
+_SHAPE_COLUMNS = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+# Two threads may number their launches in another order than they read the clock.
+_CLOCK_STEP_NS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -81,11 +84,6 @@ def join(spool: Spool) -> Launches:
         timing.num_untimed,
         int(np.count_nonzero(np.diff(host_ns) < -_CLOCK_STEP_NS)),
     )
-
-
-_SHAPE_COLUMNS = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-# Two threads may number their launches in another order than they read the clock.
-_CLOCK_STEP_NS = 1_000_000
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from transit.recorder.spool import Records
 DIRECTIONS = {1: "host to device", 2: "device to host", 8: "device to device"}
 CPU_FAULT, GPU_FAULT = 3, 4
 EVENTS = {5: "thrashing", 6: "throttling", 7: "remote map"}
-REMOTE_MAP = 7
+THROTTLING, REMOTE_MAP = 6, 7
 
 MIGRATION_CAUSES = {
     1: "user",
@@ -86,7 +86,7 @@ def faults(uvm: Records) -> pa.Table:
 def events(uvm: Records) -> pa.Table:
     """Return thrashing, throttling and remote maps."""
     rows = _of_kinds(uvm, list(EVENTS))
-    throttled = rows["counter_kind"] == 6
+    throttled = rows["counter_kind"] == THROTTLING
     is_map = rows["counter_kind"] == REMOTE_MAP
     causes = np.where(is_map, rows["flags"].astype(np.int64), -1)
     columns: dict[str, Any] = {

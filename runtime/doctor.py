@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from transit.errors import TransitError
 from transit.runtime import job
-from transit.runtime.devices import visible_devices
+from transit.runtime.devices import PROBE_TIMEOUT_S, visible_devices
 from transit.runtime.preload import (
     preloadable,
     recorder_library,
@@ -22,7 +22,6 @@ from transit.runtime.preload import (
 from transit.runtime.simulated import simulated_variables
 from transit.units import format_bytes
 
-PROBE_TIMEOUT_S = 60
 SHIM_PROBE = """
 import ctypes
 ctypes.CDLL(None).transit_launches_seen

@@ -9,9 +9,15 @@ import pytest
 from command_line import transit
 from trace_factory import write_trace
 
+from transit.commands.compile import Policy
 from transit.compiler.lifetimes import job_peak_bytes
 from transit.compiler.plan import load
+from transit.compiler.policies import POLICIES
 from transit.traces.reader import Trace
+
+
+def test_the_policies_on_the_command_line_are_those_there_are() -> None:
+    assert set(Policy) == set(POLICIES)
 
 
 @pytest.fixture

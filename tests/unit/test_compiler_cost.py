@@ -93,6 +93,12 @@ def test_launches_of_other_functions_or_at_other_times_share_nothing() -> None:
     assert costs.link_bytes == pytest.approx([2 * SIZE] * 3, rel=1e-3)
 
 
+def test_a_range_that_is_read_and_written_goes_both_ways() -> None:
+    touches = (whole(0, "read"), whole(0, "write"))
+    costs = costs_of(Launch("k", 2 * STREAM_NS, touches))
+    assert costs.link_bytes == pytest.approx([SIZE, SIZE])
+
+
 def test_a_part_of_a_large_buffer_does_not_hide_that_it_is_re_read() -> None:
     """Views of one buffer each name all that follows them."""
     views = tuple(Touch(0, i * 8 * MIB, SIZE, "read") for i in range(32))
