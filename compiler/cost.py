@@ -100,7 +100,7 @@ def _num_sharing(iteration: SteadyIteration) -> Ints:
     direction = accesses.reads * 2 + accesses.writes
     key = mix(run)
     for part in (accesses.allocation_id, accesses.start, accesses.stop, direction):
-        key = mix(key ^ mix(part))
+        key = mix(key ^ part.astype(np.uint64))
     _, which, count = np.unique(key, return_inverse=True, return_counts=True)
     return np.asarray(count[which])
 
