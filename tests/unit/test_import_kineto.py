@@ -18,6 +18,8 @@ from transit.traces.imports.write import Summary, import_profile
 from transit.traces.reader import Trace
 
 DATA = Path(__file__).parents[1] / "data" / "kineto"
+GPU = {"id": 0, "name": "A100", "totalGlobalMem": 1, "numSms": 108}
+GPU |= {"computeMajor": 8, "computeMinor": 0}
 Events = list[dict[str, Any]]
 
 
@@ -146,6 +148,17 @@ def test_graph_launch_is_one_launch(tmp_path: Path) -> None:
     ]
 
 
+def test_copy_between_two_gpus(tmp_path: Path) -> None:
+    devices = {"fromDevice": 2, "inDevice": 1, "toDevice": 1}
+    args = devices | {"stream": 7, "correlation": 1, "bytes": 8}
+    copy = event("gpu_memcpy", "Memcpy PtoP (Device -> Device)", 2, args=args)
+    trace, _ = imported(written(tmp_path, [call(1, 1), copy]), tmp_path / "trace")
+    columns = ["kind", "device"]
+    assert trace.table(0, "launches", columns).to_pylist() == [
+        {"kind": "copy", "device": 1}
+    ]
+
+
 def test_steps_that_overlap_or_run_backwards_are_left_out(tmp_path: Path) -> None:
     steps = {"ProfilerStep#5": 0, "ProfilerStep#6": 2, "ProfilerStep#4": 10}
     events: Events = [event("user_annotation", name, ts) for name, ts in steps.items()]
@@ -236,7 +249,7 @@ def test_damaged_gzip(
         ({"ts": -10}, "impossible time"),
         ({"name": 5}, "impossible name"),
         ({"name": "\ud800"}, "impossible name"),
-        ({"args": {}}, "'device'"),
+        ({"args": {}}, "'inDevice'"),
         ({"args": []}, "not as Kineto writes it"),
     ],
 )
@@ -271,7 +284,10 @@ def test_impossible_launches(
     [
         ({"distributedInfo": {"rank": -1}}, "distributedInfo"),
         ({"deviceProperties": [{"id": 0}]}, "deviceProperties"),
-        ({"baseTimeNanoseconds": 1 << 63}, "impossible time"),
+        ({"deviceProperties": {}}, "deviceProperties"),
+        ({"deviceProperties": [GPU | {"numSms": -1}]}, "deviceProperties"),
+        ({"baseTimeNanoseconds": 1.5}, "baseTimeNanoseconds"),
+        ({"baseTimeNanoseconds": (1 << 63) - 1}, "impossible time"),
     ],
 )
 def test_impossible_facts(about: dict[str, Any], message: str, tmp_path: Path) -> None:

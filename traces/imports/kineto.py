@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from transit.errors import TraceError
 from transit.traces.imports.json_stream import JsonStream
@@ -26,7 +26,7 @@ from transit.traces.imports.profile import (
     used_devices,
 )
 from transit.traces.imports.rows import Rows
-from transit.traces.manifest import DeviceInfo
+from transit.traces.manifest import Count, DeviceInfo
 
 _ACTIVITY_KINDS = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "set"}
 _CALL_CATEGORIES = ("cuda_runtime", "cuda_driver")
@@ -35,17 +35,17 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 class _Distributed(BaseModel):
-    rank: int = Field(0, ge=0, lt=1 << 31)
-    world_size: int = Field(1, ge=1, lt=1 << 31)
+    rank: Count = 0
+    world_size: Count = 1
 
 
 class _Device(BaseModel):
-    id: int
+    id: Count
     name: str
-    totalGlobalMem: int
-    computeMajor: int
-    computeMinor: int
-    numSms: int
+    totalGlobalMem: Count
+    computeMajor: Count
+    computeMinor: Count
+    numSms: Count
 
 
 def read(path: Path) -> Profile:
@@ -112,7 +112,8 @@ class _Reader:
         if category in _ACTIVITY_KINDS:
             self._activities.add(_activity(event, _ACTIVITY_KINDS[category]))
         elif category in _CALL_CATEGORIES:
-            self._pid = event["pid"]
+            pid = event.get("pid")
+            self._pid = pid if isinstance(pid, int) and 0 <= pid < 1 << 32 else 0
             correlation = event["args"].get("correlation", 0)
             self._calls.add((correlation, _ns(event["ts"]), name, None))
         elif category == "user_annotation" and is_step(name):
@@ -129,7 +130,7 @@ class _Reader:
                 f"{self._where} has no GPU work among {self._num_events:,} events:"
                 " profile with ProfilerActivity.CUDA."
             )
-        base_ns = self._fact("baseTimeNanoseconds", int, 0)
+        base_ns = self._fact("baseTimeNanoseconds", Count, 0)
         calls, steps = self._calls.table(), self._steps.table()
         job = self._fact(
             "distributedInfo", _Distributed, _Distributed.model_validate({})
@@ -138,7 +139,7 @@ class _Reader:
         process = Process(
             rank=job.rank,
             world_size=job.world_size,
-            pid=self._pid if 0 <= self._pid < 1 << 32 else 0,
+            pid=self._pid,
             devices=devices,
             activities=shifted(activities, base_ns, self._where),
             calls=shifted(calls, base_ns, self._where),
@@ -169,7 +170,7 @@ class _Reader:
         if key not in self._about:
             return default
         try:
-            return TypeAdapter(kind).validate_python(self._about[key])
+            return TypeAdapter(kind).validate_python(self._about[key], strict=True)
         except ValidationError as error:
             problem = error.errors()[0]["msg"]
             raise TraceError(f"{self._where}, {key}: {problem}.") from error
@@ -181,15 +182,16 @@ def _activity(event: dict[str, Any], kind: str) -> tuple[Any, ...]:
     return (
         kind,
         event["name"],
-        args["device"],
+        # A copy between two GPUs says where it ran in another way.
+        args["device"] if "device" in args else args["inDevice"],
         args["stream"],
         args["correlation"],
         start_ns,
         start_ns + _ns(event["dur"]),
         *_shape(args.get("grid", _NO_SHAPE)),
         *_shape(args.get("block", _NO_SHAPE)),
-        args.get("graph id"),
-        args.get("graph node id"),
+        None,
+        None,
         None,
     )
 
