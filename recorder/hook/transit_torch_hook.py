@@ -142,6 +142,8 @@ class TorchHook:
         self._library.transit_recorder_framework(b"torch", version)
         optimizer = importlib.import_module("torch.optim.optimizer")
         optimizer.register_optimizer_step_post_hook(self.on_step)
+        # The history stays the parent's: at its exit a child would ask CUDA for it.
+        os.register_at_fork(after_in_child=self._forget_history)
         # A recording that skips nothing begins with the first context, and so must the
         # history.
         if os.environ.get("TRANSIT_SKIP", "0") in ("", "0"):
@@ -228,6 +230,9 @@ class TorchHook:
                 for entry in entries
                 if entry["action"] in TRACE_ACTIONS and entry["time_us"] >= begin_us
             )
+
+    def _forget_history(self) -> None:
+        self._history_begin_ns = 0
 
     def _push(self, records: Iterable[bytes]) -> None:
         content = b"".join(records)

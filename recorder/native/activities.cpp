@@ -127,7 +127,10 @@ void Activities::give_buffer(uint8_t** buffer, size_t* bytes, size_t* max_record
 
 void Activities::take_buffer(CUcontext context, uint32_t stream_id, uint8_t* buffer,
                              size_t, size_t valid_bytes) {
-  g_activities->decode(context, stream_id, buffer, valid_bytes);
+  try {
+    g_activities->decode(context, stream_id, buffer, valid_bytes);
+  } catch (...) {  // out of memory, and CUPTI's frames are no place for that
+  }
   std::free(buffer);
 }
 

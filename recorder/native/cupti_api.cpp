@@ -78,6 +78,17 @@ std::string CuptiApi::subscribe(CUpti_CallbackFunc callback,
          "for instance KINETO_USE_DAEMON) while recording";
 }
 
+CUptiResult CuptiApi::enable_callback(CUpti_SubscriberHandle handle,
+                                      CUpti_CallbackDomain domain,
+                                      CUpti_CallbackId cbid) const {
+  return cuptiEnableCallback(1, handle, domain, cbid);
+}
+
+uint32_t CuptiApi::device_of(CUcontext context) const {
+  uint32_t device = 0;
+  return cuptiGetDeviceId(context, &device) == CUPTI_SUCCESS ? device : 0;
+}
+
 std::string CuptiApi::describe(CUptiResult result) const {
   const char* text = nullptr;
   if (cuptiGetResultString(result, &text) != CUPTI_SUCCESS || text == nullptr) {

@@ -38,6 +38,12 @@ struct CuptiApi {
   // Returns what went wrong, naming who holds CUPTI if somebody does.
   std::string subscribe(CUpti_CallbackFunc callback, CUpti_SubscriberHandle* handle);
 
+  CUptiResult enable_callback(CUpti_SubscriberHandle handle,
+                              CUpti_CallbackDomain domain, CUpti_CallbackId cbid) const;
+
+  // 0 if CUPTI does not know.
+  uint32_t device_of(CUcontext context) const;
+
   std::string describe(CUptiResult result) const;
 };
 

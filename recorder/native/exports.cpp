@@ -39,7 +39,9 @@ TRANSIT_EXPORT void transit_recorder_framework(const char* name, const char* ver
 
 // A RecorderState.
 TRANSIT_EXPORT int transit_recorder_state() {
-  return static_cast<int>(Recorder::instance().state());
+  auto state = transit::RecorderState::kStopped;
+  call_recorder([&](const Recorder& recorder) { state = recorder.state(); });
+  return static_cast<int>(state);
 }
 
 TRANSIT_EXPORT uint64_t transit_recorder_timestamp_ns() { return transit::now_ns(); }

@@ -62,7 +62,7 @@ void Recorder::initialize() {
 
 void Recorder::enable_waiting_callbacks() {
   const auto enable = [this](CUpti_CallbackDomain domain, CUpti_CallbackId cbid) {
-    return cupti_.cuptiEnableCallback(1, subscriber_, domain, cbid);
+    return cupti_.enable_callback(subscriber_, domain, cbid);
   };
   const CUptiResult result =
       enable(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_CREATED);
@@ -136,8 +136,7 @@ void Recorder::open() {
 }
 
 void Recorder::on_context_created(CUcontext context) {
-  uint32_t device = 0;
-  cupti_.cuptiGetDeviceId(context, &device);
+  const uint32_t device = cupti_.device_of(context);
   bool starts = false;
   uint32_t step = 0;
   {
@@ -251,8 +250,8 @@ void Recorder::start(uint32_t step) {
 std::string Recorder::enable_launch_callbacks() {
   const ApiCalls calls = submitting_calls();
   for (const ApiCall* call = calls.begin; call != calls.end; ++call) {
-    const CUptiResult result = cupti_.cuptiEnableCallback(
-        1, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API, call->cbid);
+    const CUptiResult result =
+        cupti_.enable_callback(subscriber_, CUPTI_CB_DOMAIN_DRIVER_API, call->cbid);
     // An older CUPTI does not know the newest calls, and then nor does the driver.
     if (result != CUPTI_SUCCESS &&
         call->cbid == CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel) {

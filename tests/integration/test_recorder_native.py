@@ -23,6 +23,7 @@ UNKNOWN, READ, WRITE = 0, 1, 2
 FROM_PARAMETER, FROM_COPY, FROM_SET = 1, 2, 3
 STARTED, ITERATION_END, STOPPED = 1, 2, 3
 
+PRELOADED = os.environ.get("LD_PRELOAD", "")
 # What every job below begins with: a context, memory, the example's kernels.
 PRELUDE = """
 import ctypes, json, os, sys
@@ -54,7 +55,8 @@ class Jobs:
         self.run_dir = run_dir
         self.python_path = env["PYTHONPATH"]
         self._env = dict(env) | {
-            "LD_PRELOAD": str(libraries / "libtransit.so"),
+            # A sanitizer's runtime, where there is one, stays.
+            "LD_PRELOAD": f"{libraries / 'libtransit.so'} {PRELOADED}",
             "CUDA_INJECTION64_PATH": str(libraries / "libtransit_recorder.so"),
             "TRANSIT_RUN_DIR": str(run_dir),
         }
@@ -432,8 +434,9 @@ gpu.synchronize()
 if os.fork() == 0:
     recorder.transit_recorder_iteration_end(1)
     recorder.transit_recorder_blocks(bytes(32), ctypes.c_uint64(1))
+    assert recorder.transit_recorder_state() == 2
     sys.exit(0)
-os.wait()
+assert os.wait()[1] == 0
 scale(gpu, x, x, 10)
 gpu.synchronize()
 """)
@@ -474,7 +477,7 @@ def test_cupti_held_by_another_ends_the_job_before_it_trains(jobs: Jobs) -> None
 
 
 def test_without_the_shim_the_recorder_refuses(jobs: Jobs) -> None:
-    job = jobs.start("open_gpu(); print('trained')", LD_PRELOAD="")
+    job = jobs.start("open_gpu(); print('trained')", LD_PRELOAD=PRELOADED)
     stdout, stderr = job.communicate(timeout=60)
     (folder,) = jobs.spool_folders()
 

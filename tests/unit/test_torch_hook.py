@@ -167,3 +167,23 @@ print(parameter.tolist())
 
     assert result.stdout == "[-2.0, -2.0, -2.0]\n"
     assert result.stderr.count("transit: ") == 1
+
+
+def test_a_forked_child_leaves_the_history_to_its_parent(recorder: Path) -> None:
+    pytest.importorskip("torch")
+    code = """
+import os
+import torch
+from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
+(hook,) = hooks.values()
+hook.__self__._history_begin_ns = 5
+child = os.fork()
+if child == 0:
+    os._exit(hook.__self__._history_begin_ns)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(hook.__self__._history_begin_ns)
+"""
+
+    result = run_python(code, HOOK, library=recorder)
+
+    assert result.stdout.split() == ["0", "5"], result.stderr

@@ -59,7 +59,7 @@ CUresult on_mem_alloc(CUdeviceptr* address, size_t bytes, const void* caller) {
     return allocate_movable(device, bytes, module, address);
   }
   const CUresult result = real(address, bytes);
-  if (result == CUDA_SUCCESS && address != nullptr) {
+  if (result == CUDA_SUCCESS) {
     Allocation allocation;
     allocation.address = *address;
     allocation.bytes = bytes;
