@@ -24,6 +24,7 @@ FROM_PARAMETER, FROM_COPY, FROM_SET = 1, 2, 3
 STARTED, ITERATION_END, STOPPED = 1, 2, 3
 
 PRELOADED = os.environ.get("LD_PRELOAD", "")
+PRELOADED = os.environ.get("LD_PRELOAD", "")
 # What every job below begins with: a context, memory, the example's kernels.
 PRELUDE = """
 import ctypes, json, os, sys
