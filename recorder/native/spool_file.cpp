@@ -69,7 +69,7 @@ uint64_t SpoolFile::end_of_records() const {
 
 bool SpoolFile::make_room() {
   if (end_of_records() + record_bytes_ <= window_.end) return true;
-  if (full_ || header_ == nullptr) return false;
+  if (full_) return false;
   const std::lock_guard<std::mutex> lock(growth_mutex_);
   if (next_.data == nullptr && !map_next()) return false;
   unmap(&spent_);
@@ -109,6 +109,7 @@ void SpoolFile::unmap(Window* window) {
 void SpoolFile::append(const void* records, size_t count) {
   const auto* from = static_cast<const uint8_t*>(records);
   std::lock_guard<std::mutex> lock(mutex_);
+  if (header_ == nullptr) return;  // not yet created, or closed
   while (count > 0) {
     if (!make_room()) {
       full_ = true;
