@@ -42,7 +42,13 @@ def test_launches_are_in_the_order_of_the_calls(tmp_path: Path) -> None:
             KERNELS: [kernel(500, 600, 2), kernel(300, 400, 3)],
             COPIES: [work(100, 150, 1, bytes=64, copyKind=1)],
             "CUPTI_ACTIVITY_KIND_MEMSET": [work(700, 720, 4, value=0, bytes=8)],
-            CALLS: [call(90, 3), call(20, 1, name=5), call(80, 2), call(95, 4)],
+            CALLS: [
+                call(90, 3),
+                call(99, 2),  # inside the one that counts
+                call(20, 1, name=5),
+                call(80, 2),
+                call(95, 4),
+            ],
         },
     )
     names = ("launch_id", "kind", "name", "host_ns", "start_ns", "end_ns")
@@ -120,6 +126,15 @@ def test_a_graph_is_one_launch_whichever_way_it_was_profiled(tmp_path: Path) -> 
     assert (info.kernel_launches, info.kernel_activities) == (1, 5)
 
 
+def test_a_graph_is_known_by_its_nodes_where_calls_are_missing(tmp_path: Path) -> None:
+    nodes = [kernel(100 * i, 100 * i + 50, 1, graphNodeId=i) for i in (1, 2)]
+    trace, _ = imported(tmp_path, {KERNELS: [*nodes, kernel(400, 450, 2)]})
+    assert rows(trace, "launches", "kind", "start_ns", "end_ns") == [
+        ("graph", UTC_NS + 100, UTC_NS + 250),
+        ("kernel", UTC_NS + 400, UTC_NS + 450),
+    ]
+
+
 def test_migrations_and_faults_are_no_launches(tmp_path: Path) -> None:
     def migration(start: int, kind: int, cause: int) -> dict[str, Any]:
         where = {"copyKind": kind, "migrationCause": cause, "virtualAddress": 1 << 46}
@@ -177,6 +192,8 @@ def test_allocations_live_from_launch_to_launch(tmp_path: Path) -> None:
                 event(320, 2, 0, address=8192, localMemoryPoolAddress=5),
                 event(330, 5, 0, address=16384),  # a module's: no call made it
                 event(340, 2, 1, address=20480),  # from before the profile
+                event(350, 1, 1, address=4096),
+                event(450, 1, 1, address=4096),  # of one that is not in the file
             ],
         },
     )
@@ -184,7 +201,7 @@ def test_allocations_live_from_launch_to_launch(tmp_path: Path) -> None:
     assert rows(trace, "allocations", *names) == [
         (None, "mem_alloc", 4 * MIB, 0, 2),
         (None, "managed", 4 * MIB, 2, None),
-        (None, "host", 4 * MIB, 3, None),
+        (None, "host", 4 * MIB, 3, 3),
         (None, "async", 4 * MIB, 3, None),
     ]
 
