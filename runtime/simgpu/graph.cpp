@@ -11,19 +11,28 @@ namespace {
 
 std::atomic<uint32_t> next_graph_id{1};
 
-template <class Map, class Handle>
-Graph& find_in(Map& map, Handle handle) {
-  const auto found = map.find(handle);
-  require(found != map.end());
-  return *found->second;
+template <class Map>
+Node* find_node_in(const Map& map, CUgraphNode handle) {
+  Node* found = nullptr;
+  for (const auto& [key, graph] : map)
+    visit_nodes(*graph, [&](Node& node) {
+      if (node.handle() == handle) found = &node;
+    });
+  return found;
 }
 
-template <class Map>
-Node* find_node_in(Map& map, CUgraphNode handle) {
-  for (auto& [graph, owned] : map)
-    for (auto& node : owned->nodes)
-      if (node->handle() == handle) return node.get();
-  return nullptr;
+Graph* find_child(const Graph& graph, CUgraph handle) {
+  Graph* found = nullptr;
+  visit_nodes(graph, [&](const Node& node) {
+    const auto* child = std::get_if<ChildWork>(&node.work);
+    if (child && child->graph->handle() == handle) found = child->graph.get();
+  });
+  return found;
+}
+
+Work clone_of(const Work& work) {
+  const auto* child = std::get_if<ChildWork>(&work);
+  return child ? Work(ChildWork{child->graph->clone()}) : work;
 }
 
 struct NodeType {
@@ -31,6 +40,7 @@ struct NodeType {
   CUgraphNodeType operator()(const CopyWork&) { return CU_GRAPH_NODE_TYPE_MEMCPY; }
   CUgraphNodeType operator()(const SetWork&) { return CU_GRAPH_NODE_TYPE_MEMSET; }
   CUgraphNodeType operator()(const HostWork&) { return CU_GRAPH_NODE_TYPE_HOST; }
+  CUgraphNodeType operator()(const ChildWork&) { return CU_GRAPH_NODE_TYPE_GRAPH; }
 };
 
 template <class Kind>
@@ -71,16 +81,26 @@ std::unique_ptr<Graph> Graph::clone() const {
     std::vector<Node*> dependencies;
     for (const Node* dependency : node->dependencies)
       dependencies.push_back(clones.at(dependency));
-    Node& added = copy->add(node->work, std::move(dependencies));
+    Node& added = copy->add(clone_of(node->work), std::move(dependencies));
     added.original = node.get();
     clones[node.get()] = &added;
   }
   return copy;
 }
 
-Graph& Graphs::find(CUgraph handle) { return find_in(graphs, handle); }
+Graph& Graphs::find(CUgraph handle) {
+  for (const auto& [key, graph] : graphs) {
+    if (key == handle) return *graph;
+    if (Graph* child = find_child(*graph, handle)) return *child;
+  }
+  fail(CUDA_ERROR_INVALID_VALUE);
+}
 
-Graph& Graphs::find(CUgraphExec handle) { return find_in(executables, handle); }
+Graph& Graphs::find(CUgraphExec handle) {
+  const auto found = executables.find(handle);
+  require(found != executables.end());
+  return *found->second;
+}
 
 Node& Graphs::find(CUgraphNode handle) {
   Node* node = find_node_in(graphs, handle);
@@ -101,6 +121,31 @@ CUgraph publish_graph(std::unique_ptr<Graph> graph) {
   const std::lock_guard lock(graphs().mutex);
   graphs().graphs[handle] = std::move(graph);
   return handle;
+}
+
+DRIVER_API(cuGraphCreate, (CUgraph * graph, unsigned flags), (graph, flags)) {
+  require(graph && flags == 0);
+  *graph = publish_graph(std::make_unique<Graph>());
+}
+
+DRIVER_API(cuGraphAddChildGraphNode,
+           (CUgraphNode * node, CUgraph handle, const CUgraphNode* dependencies,
+            size_t num_dependencies, CUgraph child),
+           (node, handle, dependencies, num_dependencies, child)) {
+  require(node && (dependencies || num_dependencies == 0));
+  const std::lock_guard lock(graphs().mutex);
+  std::vector<Node*> before;
+  for (size_t i = 0; i < num_dependencies; ++i)
+    before.push_back(&graphs().find(dependencies[i]));
+  ChildWork work = {graphs().find(child).clone()};
+  *node = graphs().find(handle).add(std::move(work), std::move(before)).handle();
+}
+
+DRIVER_API(cuGraphChildGraphNodeGetGraph, (CUgraphNode node, CUgraph* child),
+           (node, child)) {
+  require(child);
+  const std::lock_guard lock(graphs().mutex);
+  *child = find_work<ChildWork>(node).graph->handle();
 }
 
 DRIVER_API(cuGraphClone, (CUgraph * clone, CUgraph original), (clone, original)) {

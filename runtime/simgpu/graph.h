@@ -37,6 +37,16 @@ class Graph {
   std::vector<std::unique_ptr<Node>> nodes;  // in order of capture
 };
 
+// Every node, and after a child graph's node those of the child.
+template <class Visit>
+void visit_nodes(const Graph& graph, const Visit& visit) {
+  for (const auto& node : graph.nodes) {
+    visit(*node);
+    if (const auto* child = std::get_if<ChildWork>(&node->work))
+      visit_nodes(*child->graph, visit);
+  }
+}
+
 // The graphs and executable graphs of the process. An executable graph is a clone that
 // is known by another type of handle.
 struct Graphs {
@@ -44,7 +54,7 @@ struct Graphs {
   std::unordered_map<CUgraph, std::unique_ptr<Graph>> graphs;
   std::unordered_map<CUgraphExec, std::unique_ptr<Graph>> executables;
 
-  // With the lock held.
+  // With the lock held. Child graphs are found too.
   Graph& find(CUgraph handle);
   Graph& find(CUgraphExec handle);
   Node& find(CUgraphNode handle);

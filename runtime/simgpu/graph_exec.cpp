@@ -14,12 +14,12 @@ namespace {
 
 // Tools learn of the clones; they may ask for their ids, so without the lock.
 void notify_clones(CUgraph original, Graph& executable) {
-  for (const auto& node : executable.nodes) {
-    auto* from = const_cast<Node*>(node->original);
+  visit_nodes(executable, [&](Node& node) {
+    auto* from = const_cast<Node*>(node.original);
     notify(&Observer::graph_node_cloned,
-           GraphNodeClone{original, from->handle(), executable.handle(), node->handle(),
-                          type_of(node->work)});
-  }
+           GraphNodeClone{original, from->handle(), executable.handle(), node.handle(),
+                          type_of(node.work)});
+  });
 }
 
 void instantiate(CUgraphExec* exec, CUgraph handle) {
@@ -45,16 +45,21 @@ std::vector<Step> steps_of(CUgraphExec exec) {
   const std::lock_guard lock(graphs().mutex);
   const Graph& executable = graphs().find(exec);
   std::vector<Step> steps;
-  for (const auto& node : executable.nodes)
-    steps.push_back({node->work, {executable.id, node->id}});
+  visit_nodes(executable, [&](const Node& node) {
+    if (!std::holds_alternative<ChildWork>(node.work))
+      steps.push_back({node.work, {executable.id, node.id}});
+  });
   return steps;
 }
 
 Node& clone_of(CUgraphNode handle, Graph& executable) {
   const Node& original = graphs().find(handle);
-  for (const auto& node : executable.nodes)
-    if (node->original == &original) return *node;
-  fail(CUDA_ERROR_INVALID_VALUE);
+  Node* found = nullptr;
+  visit_nodes(executable, [&](Node& node) {
+    if (node.original == &original) found = &node;
+  });
+  require(found);
+  return *found;
 }
 
 // What keeps an executable graph from taking over another graph's parameters.
@@ -63,11 +68,14 @@ CUgraphExecUpdateResult difference(const Graph& executable, const Graph& graph,
   if (executable.nodes.size() != graph.nodes.size())
     return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& old = *executable.nodes[i];
     *place = graph.nodes[i].get();
-    if (executable.nodes[i]->work.index() != graph.nodes[i]->work.index())
+    if (old.work.index() != (*place)->work.index())
       return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
-    if (executable.nodes[i]->dependencies.size() != graph.nodes[i]->dependencies.size())
+    if (old.dependencies.size() != (*place)->dependencies.size())
       return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    if (std::holds_alternative<ChildWork>(old.work))
+      return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
   }
   *place = nullptr;
   return CU_GRAPH_EXEC_UPDATE_SUCCESS;

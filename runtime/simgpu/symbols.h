@@ -57,7 +57,10 @@
   X(cuFuncIsLoaded, cuFuncIsLoaded, 12040)                                          \
   X(cuFuncLoad, cuFuncLoad, 12040)                                                  \
   X(cuFuncSetAttribute, cuFuncSetAttribute, 9000)                                   \
+  X(cuGraphAddChildGraphNode, cuGraphAddChildGraphNode, 10000)                      \
+  X(cuGraphChildGraphNodeGetGraph, cuGraphChildGraphNodeGetGraph, 10000)            \
   X(cuGraphClone, cuGraphClone, 10000)                                              \
+  X(cuGraphCreate, cuGraphCreate, 10000)                                            \
   X(cuGraphDestroy, cuGraphDestroy, 10000)                                          \
   X(cuGraphExecDestroy, cuGraphExecDestroy, 10000)                                  \
   X(cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams_v2, 12000)       \

@@ -102,6 +102,8 @@ void run(const SetWork& work, Stream& stream, const Submission& submission) {
                      submission.place.graph_id, submission.place.node_id});
 }
 
+void run(const ChildWork&, Stream&, const Submission&) {}
+
 void run(const HostWork& work, Stream&, const Submission&) { work.function(work.data); }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <memory>
 #include <variant>
 #include <vector>
 
@@ -39,7 +40,14 @@ struct HostWork {
   void* data;
 };
 
-using Work = std::variant<KernelWork, CopyWork, SetWork, HostWork>;
+class Graph;
+
+// Only in graphs, which launch the nodes of a child in its place.
+struct ChildWork {
+  std::shared_ptr<Graph> graph;
+};
+
+using Work = std::variant<KernelWork, CopyWork, SetWork, HostWork, ChildWork>;
 
 // As CUPTI numbers them; 0: in no graph.
 struct GraphPlace {

@@ -568,6 +568,25 @@ def an_executable_graph_is_updated_from_another() -> None:
     fails_with("GRAPH_EXEC_UPDATE_FAILURE", cu.cuGraphExecUpdate, executable, shorter)
 
 
+def a_child_graph_runs_where_its_node_is() -> None:
+    start()
+    stream = call(cu.cuStreamCreate, 1)
+    x = int(call(cu.cuMemAlloc, 1024))
+    write(x, np.full(256, 1, np.float32))
+    inner = graph_with_two_scales(stream, x, (2.0, 3.0))
+    outer = call(cu.cuGraphCreate, 0)
+    first = call(cu.cuGraphAddChildGraphNode, outer, None, 0, inner)
+    call(cu.cuGraphAddChildGraphNode, outer, [first], 1, inner)
+    call(cu.cuGraphDestroy, inner)
+    assert call(cu.cuGraphNodeGetType, first).name == "CU_GRAPH_NODE_TYPE_GRAPH"
+    child = call(cu.cuGraphChildGraphNodeGetGraph, first)
+    assert len(call(cu.cuGraphGetNodes, child, 2)[0]) == 2
+    executable = call(cu.cuGraphInstantiate, outer, 0)
+    call(cu.cuGraphLaunch, executable, stream)
+    call(cu.cuStreamSynchronize, stream)
+    assert np.all(read(x, 256) == 36)
+
+
 def capture_refuses_unsafe_calls() -> None:
     start()
     modes = cu.CUstreamCaptureMode

@@ -56,6 +56,7 @@ def run_program(simgpu_env: Mapping[str, str]) -> RunProgram:
         "a_captured_graph_repeats_its_work",
         "an_executable_graph_takes_new_parameters",
         "an_executable_graph_is_updated_from_another",
+        "a_child_graph_runs_where_its_node_is",
         "capture_refuses_unsafe_calls",
         "symbols_are_found_by_version_and_stream",
         "a_fork_child_cannot_use_the_driver",
