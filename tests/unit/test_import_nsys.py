@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sqlite3
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from nsys_factory import UTC_NS, call, export, global_pid, kernel, mark, work
 
 from transit.errors import TraceError
@@ -313,6 +317,29 @@ def test_truncated_database(tmp_path: Path) -> None:
     many = [kernel(i, i + 1, i) for i in range(2000)]
     file = export(tmp_path / "file", {KERNELS: many})
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    assert "damaged" in refusal(file)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1))
+def test_damage_is_refused_or_harmless(damage: list[tuple[int, int]]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        tables = {KERNELS: [kernel(1, 2, 1)], CALLS: [call(1, 1)]}
+        file = export(folder / "report.sqlite", tables)
+        content = bytearray(file.read_bytes())
+        for place, byte in damage:
+            content[place % len(content)] = byte
+        file.write_bytes(content)
+        with contextlib.suppress(TraceError):
+            import_profile(nsys.read, file, folder / "trace")
+            refuse_contradictions(Trace.open(folder / "trace"), 0)
+
+
+def test_name_that_is_no_text(tmp_path: Path) -> None:
+    file = export(tmp_path / "file", {KERNELS: [kernel(1, 2, 1)]})
+    content = file.read_bytes().replace(KERNELS.encode(), b"\xff" * len(KERNELS))
+    file.write_bytes(content)
     assert "damaged" in refusal(file)
 
 

@@ -94,7 +94,7 @@ class Database:
             connection = sqlite3.connect(uri, uri=True)
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
             yield cls(path, connection)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise TraceError(f"{path} is damaged: {error}.") from error
         finally:
             if connection:
