@@ -80,6 +80,7 @@ const Activity& as(const CUpti_Activity* activity) {
 }  // namespace
 
 std::string Activities::enable() {
+  const std::lock_guard<std::mutex> lock(mutex_);
   g_activities = this;
   CUptiResult result =
       cupti_.cuptiActivityRegisterCallbacks(&give_buffer, &take_buffer);
@@ -89,11 +90,20 @@ std::string Activities::enable() {
   if (result != CUPTI_SUCCESS) {
     return "CUPTI cannot trace the GPU: " + cupti_.describe(result);
   }
+  is_enabled_ = true;
   enable_unified_memory_counters();
   return {};
 }
 
+void Activities::note_managed_memory() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  has_managed_memory_ = true;
+  enable_unified_memory_counters();
+}
+
 void Activities::enable_unified_memory_counters() {
+  if (!is_enabled_ || !has_managed_memory_ || counts_unified_memory_) return;
+  counts_unified_memory_ = true;
   CUpti_ActivityUnifiedMemoryCounterConfig
       configs[CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_COUNT - 1];
   uint32_t kind = 0;
@@ -115,7 +125,10 @@ void Activities::enable_unified_memory_counters() {
 }
 
 void Activities::disable() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  is_enabled_ = false;
   for (CUpti_ActivityKind kind : kRequiredKinds) cupti_.cuptiActivityDisable(kind);
+  if (!counts_unified_memory_) return;
   cupti_.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <mutex>
 #include <string>
 
 #include "recorder/native/cupti_api.h"
@@ -14,15 +15,20 @@ class Activities {
   Activities(const CuptiApi& cupti, Spool& spool) : cupti_(cupti), spool_(spool) {}
 
   // From then on CUPTI fills buffers. Needs a context. Returns what went wrong, empty
-  // if nothing; unified-memory counters that are not to be had are said on stderr only.
+  // if nothing.
   std::string enable();
   void disable();
+
+  // The job has managed memory: only then are unified-memory counters on. Without any,
+  // CUPTI 13.0 takes two seconds to switch them off. Where they are not to be had is
+  // said on stderr.
+  void note_managed_memory();
 
   // Records CUPTI lost since the last call.
   uint32_t take_dropped() { return num_dropped_.exchange(0); }
 
  private:
-  void enable_unified_memory_counters();
+  void enable_unified_memory_counters();  // once, when enabled and needed
   void decode(CUcontext context, uint32_t stream_id, uint8_t* buffer,
               size_t valid_bytes);
   void decode(const CUpti_Activity* activity);
@@ -35,6 +41,11 @@ class Activities {
   const CuptiApi& cupti_;
   Spool& spool_;
   std::atomic<uint32_t> num_dropped_{0};
+
+  std::mutex mutex_;
+  bool is_enabled_ = false;
+  bool has_managed_memory_ = false;
+  bool counts_unified_memory_ = false;
 };
 
 }  // namespace transit

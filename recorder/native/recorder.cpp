@@ -164,6 +164,7 @@ void Recorder::describe_once(CUdevice device) {
 void Recorder::on_alloc(const TransitAllocation& allocation) {
   if (state() == RecorderState::kStopped) return;
   live_.insert(allocation.address, allocation.bytes, allocation.allocation_id);
+  if (allocation.api == TRANSIT_API_MANAGED) activities_.note_managed_memory();
   AllocationRecord record{};
   record.address = allocation.address;
   record.bytes = allocation.bytes;

@@ -22,8 +22,8 @@ KERNEL, COPY, SET, GRAPH = 1, 2, 3, 4
 UNKNOWN, READ, WRITE = 0, 1, 2
 FROM_PARAMETER, FROM_COPY, FROM_SET = 1, 2, 3
 STARTED, ITERATION_END, STOPPED = 1, 2, 3
+HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2  # CUPTI's counter kinds of migrations
 
-PRELOADED = os.environ.get("LD_PRELOAD", "")
 PRELOADED = os.environ.get("LD_PRELOAD", "")
 # What every job below begins with: a context, memory, the example's kernels.
 PRELUDE = """
@@ -105,6 +105,28 @@ def accesses_of(spool: Spool, launch_id: int) -> set[tuple[int, ...]]:
     fields = own[["address", "bytes", "direction", "source"]].tolist()
     assert len(set(fields)) == len(fields), "recorded twice"
     return set(fields)
+
+
+def test_migrations_of_managed_memory_are_recorded(jobs: Jobs) -> None:
+    address, num_bytes = jobs.run("""
+gpu = open_gpu()
+num_bytes = 4 << 20
+flags = cu.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL
+managed = int(call(cu.cuMemAllocManaged, num_bytes, flags.value))
+host, device = cu.CUmemLocation(), cu.CUmemLocation()
+host.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_HOST
+device.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+call(cu.cuMemsetD8, managed, 1, num_bytes)
+for place in (host, device):
+    call(cu.cuMemPrefetchAsync, managed, num_bytes, place, 0, gpu.stream)
+    gpu.synchronize()
+print(json.dumps([managed, num_bytes]))
+""")
+    uvm = jobs.spool().records["uvm"]
+    for counter_kind in (HOST_TO_DEVICE, DEVICE_TO_HOST):
+        moved = uvm[uvm["counter_kind"] == counter_kind]
+        assert moved["value"].sum() == num_bytes
+        assert moved["address"].min() == address
 
 
 def test_launches_and_accesses_are_what_the_job_did(jobs: Jobs) -> None:
