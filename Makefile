@@ -58,7 +58,7 @@ sanitize: sanitize-address sanitize-thread ## simulated-GPU tests under sanitize
 
 # Python is not built with the sanitizer, so its runtime is preloaded, into every process,
 # with the libstdc++ whose throw it has to find; the shim comes before it there, which
-# does no harm. Not ours: Python's leaks, and the threads of OpenBLAS. Left out are the
+# does no harm. Not ours: Python's leaks, and races within libraries. Left out are the
 # tests of bad input (hundreds of starts of the command line, and little native code) and
 # the demo (the end-to-end tests again, larger).
 library = $(shell $(CXX) -print-file-name=$(1))
@@ -78,8 +78,7 @@ sanitize-address sanitize-thread: sanitize-%: $(VENV)/installed
 	TRANSIT_LIB_DIR=$(CURDIR)/build/sanitize-$*/lib \
 	ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 \
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	TSAN_OPTIONS=halt_on_error=1 \
-	OPENBLAS_NUM_THREADS=1 \
+	TSAN_OPTIONS=halt_on_error=1:ignore_noninstrumented_modules=1:die_after_fork=0 \
 	LD_PRELOAD=$(call library,$(SANITIZER_RUNTIME_$*)):$(call library,libstdc++.so.6) \
 		$(BIN)/python -m pytest -m "not gpu" $(PYTEST_FLAGS) tests/integration \
 		--ignore tests/integration/test_bad_input.py -k "not test_demo"
