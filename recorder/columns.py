@@ -11,6 +11,10 @@ import pyarrow as pa
 
 Ints = npt.NDArray[np.int64]
 
+KINDS = {1: "kernel", 2: "copy", 3: "set", 4: "graph"}
+NEVER = np.iinfo(np.int64).max
+_SHAPE_COLUMNS = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+
 
 class DamagedError(Exception):
     """A record holds what no recorder writes; the message says what."""
@@ -57,3 +61,25 @@ def constant(text: str, length: int) -> pa.Array[Any]:
 def nullable(values: npt.NDArray[Any], is_null: npt.NDArray[np.bool_]) -> pa.Array[Any]:
     """Return an int64 column with nulls where `is_null`."""
     return pa.array(values.astype(np.int64), pa.int64(), mask=is_null)
+
+
+def shape(records: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+    """Return the six extents of a grid and its blocks."""
+    extents = [
+        records[field][:, axis] for field in ("grid", "block") for axis in range(3)
+    ]
+    if len(records) and max(int(extent.max()) for extent in extents) >= 1 << 31:
+        raise DamagedError("impossible grid of a launch")
+    return extents
+
+
+def shape_columns(records: npt.NDArray[Any]) -> dict[str, npt.NDArray[np.int32]]:
+    """Return them as columns."""
+    extents = (extent.astype(np.int32) for extent in shape(records))
+    return dict(zip(_SHAPE_COLUMNS, extents, strict=True))
+
+
+def is_timed(activity: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Tell which activities have a start and an end."""
+    start, end = activity["start_ns"], activity["end_ns"]
+    return np.asarray((start > 0) & (end >= start) & (end < NEVER))

@@ -15,6 +15,7 @@ from transit import __version__
 from transit.errors import JobError, TraceError
 from transit.recorder import launches, tables, uvm
 from transit.recorder.columns import DamagedError
+from transit.recorder.graphs import GraphNodes
 from transit.recorder.spool import Spool
 from transit.traces.manifest import (
     Clocks,
@@ -185,12 +186,18 @@ def _convert_rank(
 
 
 def _tables(spool: Spool) -> tuple[dict[str, pa.Table], Losses]:
-    launched = launches.join(spool)
+    nodes = GraphNodes.read(spool)
+    launched = launches.join(spool, nodes)
     allocated = tables.allocations(spool)
     blocks = tables.blocks(spool, launched, allocated)
-    accesses, num_unresolved = tables.accesses(spool, launched, allocated, blocks)
+    accesses, num_unresolved = tables.accesses(
+        spool, launched, nodes, allocated, blocks
+    )
     rows = {
         "launches": launched.table,
+        "graph_nodes": nodes.table(
+            launched.correlation_of(nodes.launch_ids), spool.records["activity"]
+        ),
         "accesses": accesses,
         "allocations": allocated.table,
         "blocks": blocks.table,

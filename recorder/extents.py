@@ -13,12 +13,11 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from transit.recorder.columns import Ints
+from transit.recorder.columns import NEVER, Ints
 from transit.recorder.spool import Records
 
 ALLOC, FREE, ALIVE_AT_START = 1, 2, 3  # BlockAction
 BEFORE = np.iinfo(np.int64).min
-NEVER = np.iinfo(np.int64).max
 
 # The allocator's history and CUPTI read different clocks, the former in microseconds.
 CLOCK_TOLERANCE_NS = 100_000

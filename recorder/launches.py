@@ -10,19 +10,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transit.recorder.columns import (
+    KINDS,
+    NEVER,
     DamagedError,
     Ints,
     int64,
+    is_timed,
     known_labels,
     nullable,
+    shape,
+    shape_columns,
 )
-from transit.recorder.extents import NEVER
+from transit.recorder.graphs import GraphNodes
 from transit.recorder.spool import Records, Spool
 from transit.traces.signatures import signatures
 
-KINDS = {1: "kernel", 2: "copy", 3: "set", 4: "graph"}
 KERNEL = 1
-_SHAPE_COLUMNS = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 # Two threads may number their launches in another order than they read the clock.
 _CLOCK_STEP_NS = 1_000_000
 
@@ -34,9 +37,14 @@ class Launches:
     table: pa.Table
     ids: Ints
     host_ns: Ints
+    correlation_id: Ints
     num_unmatched_activities: int
     num_untimed_activities: int
     num_clock_steps: int
+
+    def correlation_of(self, launch_ids: Ints) -> Ints:
+        """Return the correlation ids of some of the launches."""
+        return self.correlation_id[np.searchsorted(self.ids, launch_ids)]
 
     def next_at(self, time_ns: Ints) -> Ints:
         """Return the id of the first launch not before each time."""
@@ -45,8 +53,8 @@ class Launches:
         return np.append(self.ids, after_last)[np.searchsorted(reached, time_ns)]
 
 
-def join(spool: Spool) -> Launches:
-    """Join launches with the activity they started."""
+def join(spool: Spool, nodes: GraphNodes) -> Launches:
+    """Join launches with the activity they started, and graphs with their nodes."""
     records = spool.records["launch"]
     records = records[np.argsort(records["launch_id"], kind="stable")]
     host_ns = int64(records["host_ns"], "launch time")
@@ -54,18 +62,15 @@ def join(spool: Spool) -> Launches:
     if not np.diff(ids).all():
         raise DamagedError("a launch is there twice")
     names = spool.names(records["name_id"])
-    shape = [
-        records[field][:, axis] for field in ("grid", "block") for axis in range(3)
-    ]
-    if len(records) and max(int(extent.max()) for extent in shape) >= 1 << 31:
-        raise DamagedError("impossible grid of a launch")
-    timing = _join_activities(records["correlation_id"], spool.records["activity"])
+    signature = signatures(names, [records["kind"], *shape(records)])
+    correlation_id = records["correlation_id"].astype(np.int64)
+    timing = _join_activities(correlation_id, spool.records["activity"])
     columns: dict[str, Any] = {
         "launch_id": ids,
-        "correlation_id": records["correlation_id"].astype(np.int64),
+        "correlation_id": correlation_id,
         "kind": known_labels(records["kind"], KINDS, "launch kind"),
         "name": names,
-        "signature": signatures(names, [records["kind"], *shape]),
+        "signature": nodes.sign(signature, ids),
         "device": records["device"],
         "stream": records["stream"],
         "host_ns": host_ns,
@@ -74,12 +79,11 @@ def join(spool: Spool) -> Launches:
         "graph_id": nullable(timing.graph_id, timing.graph_id == 0),
         "graph_node_id": nullable(timing.graph_node_id, timing.graph_node_id == 0),
     }
-    for name, extent in zip(_SHAPE_COLUMNS, shape, strict=True):
-        columns[name] = extent.astype(np.int32)
     return Launches(
-        pa.table(columns),
+        pa.table(columns | shape_columns(records)),
         ids,
         host_ns,
+        correlation_id,
         timing.num_unmatched,
         timing.num_untimed,
         int(np.count_nonzero(np.diff(host_ns) < -_CLOCK_STEP_NS)),
@@ -104,7 +108,7 @@ def _join_activities(correlation_id: npt.NDArray[Any], activity: Records) -> _Ti
         activity["correlation_id"], return_index=True, return_counts=True
     )
     start, end = activity["start_ns"], activity["end_ns"]
-    timed = (start > 0) & (end >= start) & (end < NEVER)
+    timed = is_timed(activity)
     place = np.searchsorted(ids, correlation_id)
     found = np.append(ids.astype(np.int64), -1)[place] == correlation_id
 

@@ -76,6 +76,18 @@ ACCESS = np.dtype(
         ("param_offset", "<u4"),
     ]
 )
+GRAPH_NODE = np.dtype(
+    [
+        ("node_id", "<u8"),
+        ("graph", "<u4"),
+        ("node", "<u4"),
+        ("kind", "<u4"),
+        ("name_id", "<u4"),
+        ("grid", "<u4", 3),
+        ("block", "<u4", 3),
+    ]
+)
+GRAPH_LAUNCH = np.dtype([("launch_id", "<u8"), ("graph", "<u4"), ("reserved", "<u4")])
 ALLOCATION = np.dtype(
     [
         ("address", "<u8"),
@@ -167,6 +179,9 @@ RECORDS: dict[str, np.dtype[np.void]] = {
     "device": DEVICE,
     "launch": LAUNCH,
     "access": ACCESS,
+    "graph_node": GRAPH_NODE,
+    "graph_access": ACCESS,
+    "graph_launch": GRAPH_LAUNCH,
     "allocation": ALLOCATION,
     "free": FREE,
     "activity": ACTIVITY,

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transit.recorder.columns import (
+    NEVER,
     DamagedError,
     Ints,
     constant,
@@ -21,10 +22,11 @@ from transit.recorder.columns import (
 )
 from transit.recorder.extents import (
     BEFORE,
-    NEVER,
     Lifetimes,
     bytes_to_next_base,
 )
+from transit.recorder.graphs import GraphNodes
+from transit.recorder.graphs import accesses as graph_accesses
 from transit.recorder.launches import Launches
 from transit.recorder.spool import Spool
 
@@ -139,23 +141,32 @@ def blocks(spool: Spool, launched: Launches, allocated: Allocations) -> Blocks:
 
 
 def accesses(
-    spool: Spool, launched: Launches, allocated: Allocations, blocks: Blocks
+    spool: Spool,
+    launched: Launches,
+    nodes: GraphNodes,
+    allocated: Allocations,
+    blocks: Blocks,
 ) -> tuple[pa.Table, int]:
     """Resolve accesses to places in allocations; also count those that resist."""
-    records = spool.records["access"]
+    records, node = graph_accesses(spool, nodes.launches)
     launch_ids = int64(records["launch_id"], "launch id")
     launch_row = np.searchsorted(launched.ids, launch_ids)
     known = np.append(launched.ids, -1)[launch_row] == launch_ids
     row = allocated.rows(records["allocation_id"])
+    address = int64(records["address"], "address")
+    # A graph is read before it is launched: what was there may have gone and come back.
+    later = np.flatnonzero(known & (node >= 0))
+    row[later] = allocated.lifetimes.find(
+        address[later], launched.host_ns[launch_row[later]]
+    )
     base = np.append(allocated.lifetimes.address, 0)
     end = np.append(allocated.lifetimes.end, 0)
-    address = int64(records["address"], "address")
     offset = address - base[row]
     known &= (row >= 0) & (offset >= 0) & (address < end[row])
 
     keep = np.flatnonzero(known)
     place = allocated.line_start[row[keep]] + offset[keep]
-    keep = keep[np.lexsort((place, launch_row[keep]))]
+    keep = keep[np.lexsort((node[keep], place, launch_row[keep]))]
     row, offset = row[keep], offset[keep]
     host_ns = launched.host_ns[launch_row[keep]]
     size = int64(records["bytes"][keep], "access size")
@@ -169,6 +180,7 @@ def accesses(
         "extent": labels(extent, {_EXACT: "exact", _BLOCK: "block", _GAP: "gap"}),
         "direction": known_labels(records["direction"][keep], DIRECTIONS, "direction"),
         "source": known_labels(records["source"][keep], SOURCES, "access source"),
+        "graph_node": nullable(node[keep], node[keep] < 0),
     }
     return pa.table(columns), len(known) - len(keep)
 

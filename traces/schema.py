@@ -53,7 +53,24 @@ ACCESSES = _table(
         "direction": _NAME,
         "source": _NAME,
     },
-    {"bytes": pa.int64(), "extent": _NAME},
+    {"bytes": pa.int64(), "extent": _NAME, "graph_node": pa.int32()},
+)
+
+GRAPH_NODES = _table(
+    {
+        "launch_id": pa.int64(),
+        "graph_node": pa.int32(),
+        "kind": _NAME,
+        "name": _NAME,
+        "signature": pa.uint64(),
+        "grid_x": pa.int32(),
+        "grid_y": pa.int32(),
+        "grid_z": pa.int32(),
+        "block_x": pa.int32(),
+        "block_y": pa.int32(),
+        "block_z": pa.int32(),
+    },
+    {"graph_node_id": pa.int64(), "start_ns": pa.int64(), "end_ns": pa.int64()},
 )
 
 ALLOCATIONS = _table(
@@ -121,6 +138,7 @@ OVERHEAD = _table(
 
 TABLES: dict[str, pa.Schema] = {
     "launches": LAUNCHES,
+    "graph_nodes": GRAPH_NODES,
     "accesses": ACCESSES,
     "allocations": ALLOCATIONS,
     "blocks": BLOCKS,
@@ -134,6 +152,7 @@ TABLES: dict[str, pa.Schema] = {
 # Each table's rows are in this order.
 SORTED_BY: dict[str, tuple[str, ...]] = {
     "launches": ("launch_id",),
+    "graph_nodes": ("launch_id", "graph_node"),
     "accesses": ("launch_id", "allocation_id", "offset"),
     "allocations": ("allocation_id",),
     "blocks": ("allocation_id", "offset"),

@@ -25,6 +25,21 @@ def signatures(
     return digest
 
 
+def extend(
+    digests: npt.NDArray[np.uint64],
+    rows: npt.NDArray[np.int64],
+    words: npt.NDArray[np.uint64],
+) -> npt.NDArray[np.uint64]:
+    """Go on hashing: the digest at each of `rows`, which ascend, by its word."""
+    digests = digests.copy()
+    turn = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    order = np.argsort(turn, kind="stable")
+    for turns in np.split(order, np.flatnonzero(np.diff(turn[order])) + 1):
+        of = rows[turns]
+        digests[of] = (digests[of] ^ words[turns]) * np.uint64(_FNV_PRIME)
+    return digests
+
+
 def _fnv1a(text: bytes) -> int:
     digest = _FNV_OFFSET
     for byte in text:

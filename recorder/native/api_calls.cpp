@@ -59,6 +59,15 @@ uint64_t stream_of(const P&, Fallback) {
 }
 
 template <typename P>
+auto graph_of(const P& p, Preferred) -> decltype(p.hGraphExec) {
+  return p.hGraphExec;
+}
+template <typename P>
+auto graph_of(const P& p, Fallback) -> decltype(CUgraphExec{p.hGraph}) {
+  return p.hGraph;
+}
+
+template <typename P>
 auto extra_of(const P& p, Preferred) -> decltype(p.extra) {
   return p.extra;
 }
@@ -95,7 +104,7 @@ void add_copy(AccessCollector& accesses, uint64_t to, uint64_t from, uint64_t by
 }
 
 template <typename P>
-void read_copy(const void* params, LaunchRecord& launch, KernelCall&,
+void read_copy(const void* params, LaunchRecord& launch, Launched&,
                AccessCollector& accesses) {
   const auto& p = *static_cast<const P*>(params);
   launch.stream = stream_of(p, Preferred{});
@@ -141,13 +150,8 @@ Box destination_box(const C& c) {
           c.dstY,          c.dstZ,    c.dstPitch,  c.dstHeight};
 }
 
-template <typename P>
-void read_box_copy(const void* params, LaunchRecord& launch, KernelCall&,
-                   AccessCollector& accesses) {
-  const auto& p = *static_cast<const P*>(params);
-  launch.stream = stream_of(p, Preferred{});
-  if (p.pCopy == nullptr) return;
-  const auto& copy = *p.pCopy;
+template <typename C>
+void add_box_copy(AccessCollector& accesses, const C& copy) {
   const size_t depth = depth_of(copy, Preferred{});
   add_box(accesses, source_box(copy), copy.WidthInBytes, copy.Height, depth,
           Direction::kRead);
@@ -156,7 +160,15 @@ void read_box_copy(const void* params, LaunchRecord& launch, KernelCall&,
 }
 
 template <typename P>
-void read_batch_copy(const void* params, LaunchRecord& launch, KernelCall&,
+void read_box_copy(const void* params, LaunchRecord& launch, Launched&,
+                   AccessCollector& accesses) {
+  const auto& p = *static_cast<const P*>(params);
+  launch.stream = stream_of(p, Preferred{});
+  if (p.pCopy != nullptr) add_box_copy(accesses, *p.pCopy);
+}
+
+template <typename P>
+void read_batch_copy(const void* params, LaunchRecord& launch, Launched&,
                      AccessCollector& accesses) {
   const auto& p = *static_cast<const P*>(params);
   launch.stream = stream_of(p, Preferred{});
@@ -169,7 +181,7 @@ void read_batch_copy(const void* params, LaunchRecord& launch, KernelCall&,
 // The elements of a 3D batch have sizes only their arrays know; with pointers on both
 // sides they are bytes.
 template <typename P>
-void read_box_batch_copy(const void* params, LaunchRecord& launch, KernelCall&,
+void read_box_batch_copy(const void* params, LaunchRecord& launch, Launched&,
                          AccessCollector& accesses) {
   const auto& p = *static_cast<const P*>(params);
   launch.stream = stream_of(p, Preferred{});
@@ -195,7 +207,7 @@ void read_box_batch_copy(const void* params, LaunchRecord& launch, KernelCall&,
 }
 
 template <typename P>
-void read_set(const void* params, LaunchRecord& launch, KernelCall&,
+void read_set(const void* params, LaunchRecord& launch, Launched&,
               AccessCollector& accesses) {
   const auto& p = *static_cast<const P*>(params);
   launch.stream = stream_of(p, Preferred{});
@@ -204,14 +216,12 @@ void read_set(const void* params, LaunchRecord& launch, KernelCall&,
 }
 
 template <typename P>
-void read_box_set(const void* params, LaunchRecord& launch, KernelCall&,
+void read_box_set(const void* params, LaunchRecord& launch, Launched&,
                   AccessCollector& accesses) {
   const auto& p = *static_cast<const P*>(params);
   launch.stream = stream_of(p, Preferred{});
-  if (p.Width == 0 || p.Height == 0) return;
-  const size_t bytes =
-      (p.Height - 1) * p.dstPitch + p.Width * value_bytes(p, Preferred{});
-  accesses.add_range(p.dstDevice, bytes, Direction::kWrite, AccessSource::kSet);
+  add_set(accesses, p.dstDevice, p.dstPitch, p.Width * value_bytes(p, Preferred{}),
+          p.Height);
 }
 
 template <typename C>
@@ -224,25 +234,27 @@ void read_shape(const C& config, LaunchRecord& launch) {
 }
 
 template <typename P>
-void read_kernel(const void* params, LaunchRecord& launch, KernelCall& kernel,
+void read_kernel(const void* params, LaunchRecord& launch, Launched& launched,
                  AccessCollector&) {
   const auto& p = *static_cast<const P*>(params);
   read_shape(p, launch);
-  kernel = {p.f, p.kernelParams, extra_of(p, Preferred{})};
+  launched = {p.f, p.kernelParams, extra_of(p, Preferred{}), nullptr};
 }
 
 template <typename P>
-void read_kernel_ex(const void* params, LaunchRecord& launch, KernelCall& kernel,
+void read_kernel_ex(const void* params, LaunchRecord& launch, Launched& launched,
                     AccessCollector&) {
   const auto& p = *static_cast<const P*>(params);
   if (p.config != nullptr) read_shape(*p.config, launch);
-  kernel = {p.f, p.kernelParams, p.extra};
+  launched = {p.f, p.kernelParams, p.extra, nullptr};
 }
 
 template <typename P>
-void read_graph(const void* params, LaunchRecord& launch, KernelCall&,
+void read_graph(const void* params, LaunchRecord& launch, Launched& launched,
                 AccessCollector&) {
-  launch.stream = number(static_cast<const P*>(params)->hStream);
+  const auto& p = *static_cast<const P*>(params);
+  launch.stream = number(p.hStream);
+  launched.graph = graph_of(p, Preferred{});
 }
 
 // clang-format off
@@ -342,6 +354,17 @@ constexpr ApiCall kSubmittingCalls[] = {
 // clang-format on
 
 }  // namespace
+
+void add_copy(AccessCollector& accesses, const CUDA_MEMCPY3D& copy) {
+  add_box_copy(accesses, copy);
+}
+
+void add_set(AccessCollector& accesses, uint64_t address, uint64_t pitch_bytes,
+             uint64_t width_bytes, uint64_t height) {
+  if (width_bytes == 0 || height == 0) return;
+  accesses.add_range(address, (height - 1) * pitch_bytes + width_bytes,
+                     Direction::kWrite, AccessSource::kSet);
+}
 
 ApiCalls submitting_calls() {
   return {std::begin(kSubmittingCalls), std::end(kSubmittingCalls)};

@@ -10,14 +10,16 @@
 
 namespace transit {
 
-struct KernelCall {
+// What a call launches, if it is a kernel or a graph.
+struct Launched {
   CUfunction function = nullptr;
   void** kernel_params = nullptr;
   void** extra = nullptr;
+  CUgraphExec graph = nullptr;
 };
 
-// Fills stream, grid and block, the kernel's call if it is one, else the ranges.
-using ReadCall = void (*)(const void* params, LaunchRecord& launch, KernelCall& kernel,
+// Fills stream, grid and block, and what is launched; of copies and sets the ranges.
+using ReadCall = void (*)(const void* params, LaunchRecord& launch, Launched& launched,
                           AccessCollector& accesses);
 
 struct ApiCall {
@@ -33,6 +35,11 @@ struct ApiCalls {
 };
 
 ApiCalls submitting_calls();
+
+// The ranges of a copy and of a set, as a call or a graph's node has them.
+void add_copy(AccessCollector& accesses, const CUDA_MEMCPY3D& copy);
+void add_set(AccessCollector& accesses, uint64_t address, uint64_t pitch_bytes,
+             uint64_t width_bytes, uint64_t height);
 
 // Calls after which a launch may be recorded in a graph instead of run.
 constexpr CUpti_CallbackId kCaptureCalls[] = {

@@ -13,6 +13,7 @@ namespace transit {
   X(cuptiGetTimestamp)                 \
   X(cuptiGetResultString)              \
   X(cuptiGetDeviceId)                  \
+  X(cuptiGetGraphNodeId)               \
   X(cuptiSubscribe)                    \
   X(cuptiUnsubscribe)                  \
   X(cuptiEnableCallback)               \

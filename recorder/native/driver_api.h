@@ -15,6 +15,12 @@ namespace transit {
   X(cuCtxPopCurrent_v2)             \
   X(cuCtxSynchronize)               \
   X(cuStreamIsCapturing)            \
+  X(cuGraphGetNodes)                \
+  X(cuGraphNodeGetType)             \
+  X(cuGraphKernelNodeGetParams_v2)  \
+  X(cuGraphMemcpyNodeGetParams)     \
+  X(cuGraphMemsetNodeGetParams)     \
+  X(cuGraphChildGraphNodeGetGraph)  \
   X(cuKernelGetName)                \
   X(cuKernelGetParamInfo)           \
   X(cuFuncGetName)                  \

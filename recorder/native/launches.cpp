@@ -10,8 +10,14 @@ constexpr uint32_t kSampledLaunches = 64;  // one in so many is timed
 }  // namespace
 
 Launches::Launches(const DriverApi& driver, const Contexts& contexts,
-                   const LiveAllocations& live, Spool& spool)
-    : driver_(driver), contexts_(contexts), live_(live), spool_(spool) {
+                   const LiveAllocations& live, FunctionLayouts& layouts,
+                   Graphs& graphs, Spool& spool)
+    : driver_(driver),
+      contexts_(contexts),
+      live_(live),
+      layouts_(layouts),
+      graphs_(graphs),
+      spool_(spool) {
   const ApiCalls calls = submitting_calls();
   for (const ApiCall* call = calls.begin; call != calls.end; ++call) {
     if (call->cbid < calls_.size()) calls_[call->cbid] = call;
@@ -34,26 +40,28 @@ void Launches::record_untimed(const ApiCall& api, const CUpti_CallbackData& call
   launch.correlation_id = call.correlationId;
   launch.kind = static_cast<uint32_t>(api.kind);
   launch.device = contexts_.device_of(call.context);
-  KernelCall kernel;
+  Launched launched;
   const LiveAllocations::View live(live_);
   accesses.begin(live);
-  api.read(call.functionParams, launch, kernel, accesses);
+  api.read(call.functionParams, launch, launched, accesses);
   if (api.per_thread_stream && launch.stream == 0) {
     launch.stream = reinterpret_cast<uint64_t>(CU_STREAM_PER_THREAD);
   }
   if (is_captured(launch)) return;
   if (api.kind == LaunchKind::kKernel) {
-    const FunctionLayout& layout = layouts_.get(kernel.function, call.symbolName);
+    const FunctionLayout& layout = layouts_.get(launched.function, call.symbolName);
     launch.name_id = layout.name_id;
-    if (kernel.kernel_params != nullptr) {
-      accesses.scan_parameters(layout, kernel.kernel_params);
-    } else if (kernel.extra != nullptr) {
-      accesses.scan_buffer(kernel.extra);
+    if (launched.kernel_params != nullptr) {
+      accesses.scan_parameters(layout, launched.kernel_params);
+    } else if (launched.extra != nullptr) {
+      accesses.scan_buffer(launched.extra);
     }
   } else {
     launch.name_id = spool_.name_id(call.functionName);
   }
-  accesses.write(spool_.append_launch(launch), spool_.accesses);
+  const uint64_t launch_id = spool_.append_launch(launch);
+  accesses.write(launch_id, spool_.accesses);
+  if (api.kind == LaunchKind::kGraph) graphs_.add_launch(launch_id, launched.graph);
 }
 
 // A captured call submits nothing; the graph's launch does.

@@ -12,6 +12,7 @@
 #include "recorder/native/contexts.h"
 #include "recorder/native/driver_api.h"
 #include "recorder/native/function_layouts.h"
+#include "recorder/native/graphs.h"
 #include "recorder/native/spool.h"
 
 namespace transit {
@@ -19,7 +20,8 @@ namespace transit {
 class Launches {
  public:
   Launches(const DriverApi& driver, const Contexts& contexts,
-           const LiveAllocations& live, Spool& spool);
+           const LiveAllocations& live, FunctionLayouts& layouts, Graphs& graphs,
+           Spool& spool);
 
   // The call that is being made, null if it submits nothing.
   const ApiCall* find(CUpti_CallbackId cbid) const {
@@ -31,8 +33,6 @@ class Launches {
   // From now on a launch may be recorded in a graph instead of run.
   void expect_captures() { captures_seen_.store(true, std::memory_order_relaxed); }
 
-  void forget_functions() { layouts_.forget_all(); }
-
   // An estimate of the time spent in record() since the last call.
   uint64_t take_time_ns() { return time_ns_.exchange(0, std::memory_order_relaxed); }
 
@@ -43,8 +43,9 @@ class Launches {
   const DriverApi& driver_;
   const Contexts& contexts_;
   const LiveAllocations& live_;
+  FunctionLayouts& layouts_;
+  Graphs& graphs_;
   Spool& spool_;
-  FunctionLayouts layouts_{driver_, spool_};
   std::atomic<bool> captures_seen_{false};
   std::atomic<uint64_t> time_ns_{0};
   std::array<const ApiCall*, 1024> calls_{};  // by callback id

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "recorder/native/allocations.h"
 #include "recorder/native/function_layouts.h"
@@ -23,6 +24,9 @@ class AccessCollector {
   void scan_parameters(const FunctionLayout& layout, void** kernel_params);
   void scan_buffer(void** extra);
 
+  std::vector<AccessRecord> collected() const {
+    return {accesses_, accesses_ + num_accesses_};
+  }
   void write(uint64_t launch_id, SpoolTable<AccessRecord>& table);
 
  private:

@@ -75,6 +75,7 @@ void Recorder::enable_waiting_callbacks() {
   for (CUpti_CallbackId cbid : kCaptureCalls) {
     enable(CUPTI_CB_DOMAIN_DRIVER_API, cbid);
   }
+  graphs_.enable_callbacks(subscriber_);
 }
 
 void Recorder::observe_allocations() {
@@ -100,14 +101,18 @@ void Recorder::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId cbid,
     return on_driver_call(cbid, *static_cast<const CUpti_CallbackData*>(data));
   }
   if (domain != CUPTI_CB_DOMAIN_RESOURCE) return;
-  const CUcontext context = static_cast<const CUpti_ResourceData*>(data)->context;
+  const auto& resource = *static_cast<const CUpti_ResourceData*>(data);
+  const CUcontext context = resource.context;
   switch (cbid) {
     case CUPTI_CBID_RESOURCE_CONTEXT_CREATED:
       return on_context_created(context);
     case CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING:
       return contexts_.remove(context);
     case CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING:
-      return launches_.forget_functions();
+      return layouts_.forget_all();
+    case CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED:
+      return graphs_.on_node_cloned(
+          *static_cast<const CUpti_GraphData*>(resource.resourceDescriptor));
     default:
       return;
   }
@@ -186,8 +191,9 @@ void Recorder::on_free(uint64_t address, uint32_t allocation_id) {
 }
 
 void Recorder::on_driver_call(CUpti_CallbackId cbid, const CUpti_CallbackData& call) {
-  if (call.callbackSite != CUPTI_API_ENTER) return;
   const ApiCall* api = launches_.find(cbid);
+  if (api == nullptr && graphs_.on_driver_call(cbid, call)) return;
+  if (call.callbackSite != CUPTI_API_ENTER) return;
   if (api == nullptr) return launches_.expect_captures();
   if (state() == RecorderState::kRecording) launches_.record(*api, call);
 }

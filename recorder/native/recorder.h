@@ -15,6 +15,8 @@
 #include "recorder/native/contexts.h"
 #include "recorder/native/cupti_api.h"
 #include "recorder/native/driver_api.h"
+#include "recorder/native/function_layouts.h"
+#include "recorder/native/graphs.h"
 #include "recorder/native/launches.h"
 #include "recorder/native/spool.h"
 #include "runtime/native/observer.h"
@@ -74,7 +76,9 @@ class Recorder {
   DriverApi driver_;
   LiveAllocations live_;
   Contexts contexts_;
-  Launches launches_{driver_, contexts_, live_, spool_};
+  FunctionLayouts layouts_{driver_, spool_};
+  Graphs graphs_{cupti_, driver_, live_, layouts_, spool_};
+  Launches launches_{driver_, contexts_, live_, layouts_, graphs_, spool_};
   Activities activities_{cupti_, spool_};
   CUpti_SubscriberHandle subscriber_ = nullptr;
 

@@ -49,6 +49,9 @@ class Spool {
   SpoolTable<ProcessRecord> processes{"process"};
   SpoolTable<DeviceRecord> devices{"device"};
   SpoolTable<AccessRecord> accesses{"access"};
+  SpoolTable<GraphNodeRecord> graph_nodes{"graph_node"};
+  SpoolTable<AccessRecord> graph_accesses{"graph_access"};
+  SpoolTable<GraphLaunchRecord> graph_launches{"graph_launch"};
   SpoolTable<AllocationRecord> allocations{"allocation"};
   SpoolTable<FreeRecord> frees{"free"};
   SpoolTable<ActivityRecord> activities{"activity"};
@@ -60,17 +63,19 @@ class Spool {
   SpoolTable<OverheadRecord> overhead{"overhead"};
 
  private:
-  static constexpr size_t kNumFiles = 14;
+  static constexpr size_t kNumFiles = 17;
 
   void write_name(uint32_t id, std::string_view name);
 
   SpoolTable<LaunchRecord> launches_{"launch"};
   SpoolTable<NameRecord> names_{"name"};
   SpoolFile* const files_[kNumFiles] = {
-      &processes.file(),   &devices.file(), &launches_.file(),  &accesses.file(),
-      &allocations.file(), &frees.file(),   &activities.file(), &uvm.file(),
-      &memory.file(),      &marks.file(),   &blocks.file(),     &frameworks.file(),
-      &overhead.file(),    &names_.file()};
+      &processes.file(),      &devices.file(),       &launches_.file(),
+      &accesses.file(),       &allocations.file(),   &frees.file(),
+      &activities.file(),     &uvm.file(),           &memory.file(),
+      &marks.file(),          &blocks.file(),        &frameworks.file(),
+      &overhead.file(),       &names_.file(),        &graph_nodes.file(),
+      &graph_accesses.file(), &graph_launches.file()};
 
   std::string folder_;
   std::mutex launch_mutex_;

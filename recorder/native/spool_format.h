@@ -74,6 +74,29 @@ struct AccessRecord {
 };
 static_assert(sizeof(AccessRecord) == 40);
 
+// graph_node.spool: the nodes that touch memory, once for each state an executable
+// graph was launched in.
+struct GraphNodeRecord {
+  uint64_t node_id;      // CUPTI's, as activities name it; 0: not known
+  uint32_t graph, node;  // the state, counted from 1; the node's place in the graph
+  uint32_t kind;         // LaunchKind
+  uint32_t name_id;      // kernel (mangled) or kind of node
+  uint32_t grid[3], block[3];
+};
+static_assert(sizeof(GraphNodeRecord) == 48);
+
+// graph_access.spool: AccessRecords, with the node's key for a launch.
+constexpr uint64_t graph_node_key(uint32_t graph, uint32_t node) {
+  return uint64_t{graph} << 32u | node;
+}
+
+// graph_launch.spool: which graph a launch of kind kGraph runs, in which state.
+struct GraphLaunchRecord {
+  uint64_t launch_id;
+  uint32_t graph, reserved;
+};
+static_assert(sizeof(GraphLaunchRecord) == 16);
+
 // allocation.spool and free.spool: as runtime/native/observer.h reports them.
 struct AllocationRecord {
   uint64_t address, bytes;

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from recorder_jobs import Jobs
 from shim_job import Job
 
 from transit.runtime.status import ProcessStatus, read_run
@@ -43,3 +44,10 @@ def job(native_libs: Path, simgpu_env: Mapping[str, str], tmp_path: Path) -> Job
         return result, read_run(run_dir)
 
     return run
+
+
+@pytest.fixture
+def jobs(native_libs: Path, simgpu_env: Mapping[str, str], tmp_path: Path) -> Jobs:
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    return Jobs(native_libs, simgpu_env, run_dir)

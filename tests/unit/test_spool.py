@@ -21,6 +21,8 @@ STRUCTS = {
     "DeviceRecord": spool.DEVICE,
     "LaunchRecord": spool.LAUNCH,
     "AccessRecord": spool.ACCESS,
+    "GraphNodeRecord": spool.GRAPH_NODE,
+    "GraphLaunchRecord": spool.GRAPH_LAUNCH,
     "AllocationRecord": spool.ALLOCATION,
     "FreeRecord": spool.FREE,
     "ActivityRecord": spool.ACTIVITY,

@@ -1,0 +1,60 @@
+// The job's executable graphs, and which of them a launch runs.
+#pragma once
+
+#include <cupti.h>
+
+#include <cstdint>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "recorder/native/cupti_api.h"
+#include "recorder/native/graph_nodes.h"
+
+namespace transit {
+
+// A graph is read when it is instantiated and when it is changed, also while nothing
+// is recorded yet; it is written when it is launched, once for each state it is in.
+class Graphs {
+ public:
+  Graphs(const CuptiApi& cupti, const DriverApi& driver, const LiveAllocations& live,
+         FunctionLayouts& layouts, Spool& spool)
+      : cupti_(cupti), spool_(spool), reader_(driver, live, layouts, spool) {}
+
+  // Asks CUPTI for the callbacks below.
+  void enable_callbacks(CUpti_SubscriberHandle subscriber);
+
+  // At both sites of a call. False: the call is not about executable graphs.
+  bool on_driver_call(CUpti_CallbackId cbid, const CUpti_CallbackData& call);
+
+  // Instantiating a graph clones its nodes, and the activity records name the clones.
+  void on_node_cloned(const CUpti_GraphData& clone);
+
+  // The launch runs the graph as it is now.
+  void add_launch(uint64_t launch_id, CUgraphExec handle);
+
+  void instantiate(CUgraphExec handle, CUgraph graph);
+  void update(CUgraphExec handle, CUgraph graph);
+  template <typename Parameters>
+  void change_node(CUgraphExec handle, CUgraphNode node, const Parameters& parameters);
+  void destroy(CUgraphExec handle);
+
+ private:
+  struct Executable {
+    uint32_t graph = 0;            // its number in the spool; 0: not written as it is
+    std::vector<GraphNode> nodes;  // with the handles of those it is a clone of
+  };
+
+  void write(Executable& executable);
+
+  const CuptiApi& cupti_;
+  Spool& spool_;
+
+  std::mutex mutex_;  // guards these
+  GraphNodeReader reader_;
+  std::unordered_map<CUgraphExec, Executable> executables_;
+  std::unordered_map<CUgraphNode, uint64_t> clone_ids_;  // by the original
+  uint32_t num_written_ = 0;
+};
+
+}  // namespace transit
