@@ -8,7 +8,6 @@ from transit.compiler.plan import TraceReference
 from transit.errors import TraceError
 from transit.traces.manifest import FILE_NAME as MANIFEST
 from transit.traces.reader import Trace
-from transit.traces.schema import TABLES
 
 
 def trace_reference(trace: Trace) -> TraceReference:
@@ -29,7 +28,7 @@ def _fingerprint(trace: Trace) -> str:
     """Hash the manifest and every table."""
     names = [MANIFEST]
     names += [
-        f"rank={rank}/{table}.parquet" for rank in trace.ranks for table in TABLES
+        f"rank={rank}/{table}.parquet" for rank in trace.ranks for table in trace.tables
     ]
     digest = hashlib.sha256()
     for name in names:

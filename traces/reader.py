@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from transit.errors import TraceError
 from transit.traces import manifest as manifests
 from transit.traces.manifest import Manifest
-from transit.traces.schema import FORMAT, TABLES, VERSION
+from transit.traces.schema import FORMAT, SINCE_VERSION, TABLES, VERSION
 
 
 class Trace:
@@ -41,6 +41,12 @@ class Trace:
         """Ranks in the trace, ascending."""
         return sorted(info.rank for info in self.manifest.ranks)
 
+    @property
+    def tables(self) -> list[str]:
+        """Tables that a trace of this version has."""
+        version = self.manifest.version
+        return [name for name in TABLES if SINCE_VERSION.get(name, 1) <= version]
+
     def table(
         self, rank: int, name: str, columns: Sequence[str] | None = None
     ) -> pa.Table:
@@ -56,27 +62,33 @@ class Trace:
             The columns to read, in this order; all if not given.
         """
         expected_rows = self.manifest.rank(rank).counts.get(name)
-        path = self.path / f"rank={rank}" / f"{name}.parquet"
-        if not path.is_file():
-            raise TraceError(f"The trace is not complete: {path} is missing.")
         schema = TABLES[name]
         if columns is not None:
             schema = pa.schema([schema.field(column) for column in columns])
+        if name not in self.tables:
+            return schema.empty_table()
+        path = self.path / f"rank={rank}" / f"{name}.parquet"
+        if not path.is_file():
+            raise TraceError(f"The trace is not complete: {path} is missing.")
         try:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
-                _check_identity(path, file, rank, name)
-                _check_columns(path, file.schema_arrow, schema)
-                rows = file.read(columns=schema.names)
+                version = _check_identity(path, file, rank, name)
+                later = _check_columns(path, file.schema_arrow, schema, version)
+                found = [column for column in schema.names if column not in later]
+                rows = file.read(columns=found)
                 rows.validate(full=True)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise TraceError(f"{path} is damaged: {_first_line(error)}.") from error
         _check_rows(path, rows.num_rows, expected_rows)
+        for field in later.values():
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
         rows = rows.select(schema.names)
         _check_nulls(path, rows, schema)
         return rows.cast(schema)
 
 
-def _check_identity(path: Path, file: pq.ParquetFile, rank: int, name: str) -> None:
+def _check_identity(path: Path, file: pq.ParquetFile, rank: int, name: str) -> int:
+    """Return the version of the file."""
     metadata = file.schema_arrow.metadata or {}
     if metadata.get(b"transit.format") != FORMAT.encode():
         raise TraceError(f"{path} is a Parquet file that transit did not write.")
@@ -93,11 +105,19 @@ def _check_identity(path: Path, file: pq.ParquetFile, rank: int, name: str) -> N
         raise TraceError(
             f"{path} holds other data than its place says: {json.dumps(meta)}."
         )
+    return version
 
 
-def _check_columns(path: Path, found: pa.Schema, expected: pa.Schema) -> None:
+def _check_columns(
+    path: Path, found: pa.Schema, expected: pa.Schema, version: int
+) -> dict[str, pa.Field[Any]]:
+    """Return the columns that a file of an older version does not have yet."""
+    later = {}
     for field in expected:
         index = found.get_field_index(field.name)
+        if index < 0 and field.nullable and version < VERSION:
+            later[field.name] = field
+            continue
         if index < 0:
             raise TraceError(f'{path} has no column "{field.name}".')
         if found.field(index).type != field.type:
@@ -105,6 +125,7 @@ def _check_columns(path: Path, found: pa.Schema, expected: pa.Schema) -> None:
                 f'{path}: column "{field.name}" is {found.field(index).type},'
                 f" not {field.type}."
             )
+    return later
 
 
 def _check_rows(path: Path, found: int, expected: int | None) -> None:

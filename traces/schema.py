@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 FORMAT: Final = "transit-trace"
-VERSION = 1
+VERSION = 2
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
@@ -148,6 +148,10 @@ TABLES: dict[str, pa.Schema] = {
     "iterations": ITERATIONS,
     "overhead": OVERHEAD,
 }
+
+# The version that brought a table; an older trace has no rows of it. A column that came
+# later may be null, and is in older traces.
+SINCE_VERSION: Final = {"graph_nodes": 2}
 
 # Each table's rows are in this order.
 SORTED_BY: dict[str, tuple[str, ...]] = {

@@ -65,7 +65,7 @@ def test_files_are_readable_by_others_and_say_what_they_are(trace_path: Path) ->
     file = pq.ParquetFile(trace_path / "rank=1" / "launches.parquet")
     metadata = file.schema_arrow.metadata
     assert metadata[b"transit.format"] == b"transit-trace"
-    assert metadata[b"transit.version"] == b"1"
+    assert metadata[b"transit.version"] == b"2"
     assert json.loads(metadata[b"transit.meta"]) == {"rank": 1, "table": "launches"}
     columns = {
         column["path_in_schema"]: column
@@ -107,7 +107,7 @@ def _edit_manifest(trace: Path, change: Callable[[dict[str, Any]], None]) -> Non
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(version=2), "has version 2; this transit reads up to"),
+        (lambda m: m.update(version=3), "has version 3; this transit reads up to"),
         (lambda m: m.update(version="1"), "is damaged at version"),
         (lambda m: m.update(format="transit-plan"), 'of format "transit-plan", not'),
         (lambda m: m.pop("format"), "is damaged at format: Field required"),
@@ -216,7 +216,7 @@ def test_foreign_parquet_is_refused(trace_path: Path) -> None:
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({"version": "2"}, "has version 2; this transit reads up to version 1"),
+        ({"version": "3"}, "has version 3; this transit reads up to version 2"),
         ({"version": "one"}, "is damaged: its metadata is unreadable"),
         ({"meta": "{"}, "is damaged: its metadata is unreadable"),
         ({"meta": '{"rank": 1, "table": "launches"}'}, "holds other data"),
@@ -234,6 +234,12 @@ def test_wrong_columns_are_refused(trace_path: Path) -> None:
     table = Trace.open(trace_path).table(0, "launches")
     _rewrite(trace_path, table.drop_columns(["signature"]))
     _refused(trace_path, 'has no column "signature"')
+    # A column that may be null may be absent too, but only from an older trace.
+    _rewrite(trace_path, table.drop_columns(["graph_id"]))
+    _refused(trace_path, 'has no column "graph_id"')
+    _rewrite(trace_path, table.drop_columns(["graph_id"]), version="1")
+    older = Trace.open(trace_path).table(0, "launches")
+    assert older["graph_id"].null_count == older.num_rows > 0
     index = table.column_names.index("host_ns")
     texts = table["host_ns"].cast(pa.string())
     _rewrite(trace_path, table.set_column(index, "host_ns", texts))
