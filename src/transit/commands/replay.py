@@ -111,7 +111,9 @@ def replay(
 
 def _tell(result: Replay) -> list[str]:
     """Say what the shim did, and what it did not."""
-    for process in result.processes:
+    # Launchers such as torchrun ask CUDA how many GPUs there are, and leave it at that.
+    busy = [p for p in result.processes if p.allocations_seen or p.launches_seen]
+    for process in busy:
         log.info(
             "rank %d (pid %d): most at once: %s resident, %s zero-copy, %s left to the "
             "driver; %d allocations as planned, %d not; %d launches, copies and sets",
