@@ -19,6 +19,7 @@ from transit.compiler.arrays import (
     is_one_of,
 )
 from transit.compiler.periods import Repeats
+from transit.compiler.work import Work
 from transit.errors import TraceError
 from transit.traces.reader import Trace
 
@@ -57,7 +58,8 @@ class SteadyIteration:
     """One iteration that stands for all steady ones.
 
     Durations are medians over the iterations, and NaN where none was recorded. Launches
-    of the same `function` have the same number there, whatever their grids.
+    of the same `function` have the same number there, whatever their grids. Nodes of a
+    graph count as launches.
     """
 
     signatures: Hashes
@@ -94,12 +96,8 @@ def find(trace: Trace, rank: int) -> SteadyIteration:
     TraceError
         If the recording has no iteration that repeats closely enough.
     """
-    launches = trace.table(
-        rank,
-        "launches",
-        ["launch_id", "kind", "name", "signature", "start_ns", "end_ns"],
-    )
-    ids = column(launches, "launch_id")
+    work = Work.read(trace, rank)
+    launches, ids = work.table, work.launch_ids
     where = f"{trace.path}, rank {rank}"
     if not len(ids):
         raise TraceError(
@@ -114,7 +112,7 @@ def find(trace: Trace, rank: int) -> SteadyIteration:
         function=codes(launches, "name")[one],
         duration_ns=_median_durations(launches, repeats),
         is_kernel=is_one_of(launches, "kind", "kernel", "graph")[one],
-        accesses=_align_accesses(trace, rank, ids, repeats),
+        accesses=_align_accesses(trace, rank, work, repeats),
         found_by=found_by,
         confidence=repeats.confidence,
     )
@@ -161,14 +159,17 @@ def _median_durations(launches: pa.Table, repeats: Repeats) -> Floats:
     return np.asarray(ordered[middle, np.arange(repeats.launches)], np.float64)
 
 
-def _align_accesses(trace: Trace, rank: int, ids: Ints, repeats: Repeats) -> Accesses:
+def _align_accesses(trace: Trace, rank: int, work: Work, repeats: Repeats) -> Accesses:
     """Gather the accesses of all steady iterations by their place in the iteration."""
     table = trace.table(
         rank,
         "accesses",
-        ["launch_id", "allocation_id", "offset", "bytes", "extent", "direction"],
+        [
+            *("launch_id", "allocation_id", "offset", "bytes", "extent", "direction"),
+            "graph_node",
+        ],
     )
-    launch = np.searchsorted(ids, column(table, "launch_id"))
+    launch = work.places(column(table, "launch_id"), column(table, "graph_node"))
     starts = np.sort(repeats.starts)
     iteration = np.searchsorted(starts, launch, side="right") - 1
     position = launch - starts[iteration]

@@ -22,13 +22,15 @@ def refuse_contradictions(trace: Trace, rank: int) -> None:
     Parameters
     ----------
     trace
-        The trace, of which launches, accesses, allocations and iterations are read.
+        The trace, of which launches, graph nodes, accesses, allocations and iterations
+        are read.
     rank
         The rank to check.
     """
     launch_ids = _column(trace, rank, "launches", "launch_id")
     _require(trace, rank, np.diff(launch_ids) > 0, "launches are not in order")
     check_allocations(trace, rank)
+    _check_graph_nodes(trace, rank, launch_ids)
     _check_accesses(trace, rank, launch_ids)
     _check_iterations(trace, rank, launch_ids)
 
@@ -67,6 +69,23 @@ def refuse_without_accesses(trace: Trace, rank: int) -> None:
             " imported can be shown and exported only; to plan, record the job with"
             " `transit record`."
         )
+
+
+def _check_graph_nodes(trace: Trace, rank: int, launch_ids: Ints) -> None:
+    launch_id = _column(trace, rank, "graph_nodes", "launch_id")
+    node = _column(trace, rank, "graph_nodes", "graph_node")
+    of_access = _column(trace, rank, "accesses", "launch_id")
+    named = _column(trace, rank, "accesses", "graph_node", null=-1)
+    steps = np.where(np.diff(launch_id) == 0, np.diff(node), np.diff(launch_id))
+    stride = 1 + int(max(node.max(initial=0), named.max(initial=0)))
+    known = np.isin(of_access * stride + named, launch_id * stride + node)
+    for holds, what in (
+        (np.isin(launch_id, launch_ids), "a node of a graph is of no launch"),
+        (node >= 0, "a node of a graph has no place in it"),
+        (steps > 0, "nodes of graphs are not in order"),
+        ((named < 0) | known, "an access is of no node of its graph"),
+    ):
+        _require(trace, rank, holds, what)
 
 
 def _check_accesses(trace: Trace, rank: int, launch_ids: Ints) -> None:

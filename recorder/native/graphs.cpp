@@ -55,19 +55,22 @@ void destroyed(Graphs& graphs, const void* params) {
 struct GraphCall {
   CUpti_CallbackId cbid;
   CUpti_ApiCallbackSite site;
+  bool instantiates;
   void (*apply)(Graphs& graphs, const void* params);
 };
 
 // clang-format off
 #define TRANSIT_CALL(site, apply, api) \
-  {CUPTI_DRIVER_TRACE_CBID_##api, site, &apply<api##_params>}
+  {CUPTI_DRIVER_TRACE_CBID_##api, site, false, &apply<api##_params>}
+#define TRANSIT_INSTANTIATION(api) \
+  {CUPTI_DRIVER_TRACE_CBID_##api, CUPTI_API_EXIT, true, &instantiated<api##_params>}
 
 constexpr GraphCall kGraphCalls[] = {
-    TRANSIT_CALL(CUPTI_API_EXIT, instantiated, cuGraphInstantiate),
-    TRANSIT_CALL(CUPTI_API_EXIT, instantiated, cuGraphInstantiate_v2),
-    TRANSIT_CALL(CUPTI_API_EXIT, instantiated, cuGraphInstantiateWithFlags),
-    TRANSIT_CALL(CUPTI_API_EXIT, instantiated, cuGraphInstantiateWithParams),
-    TRANSIT_CALL(CUPTI_API_EXIT, instantiated, cuGraphInstantiateWithParams_ptsz),
+    TRANSIT_INSTANTIATION(cuGraphInstantiate),
+    TRANSIT_INSTANTIATION(cuGraphInstantiate_v2),
+    TRANSIT_INSTANTIATION(cuGraphInstantiateWithFlags),
+    TRANSIT_INSTANTIATION(cuGraphInstantiateWithParams),
+    TRANSIT_INSTANTIATION(cuGraphInstantiateWithParams_ptsz),
     TRANSIT_CALL(CUPTI_API_EXIT, updated, cuGraphExecUpdate),
     TRANSIT_CALL(CUPTI_API_EXIT, updated, cuGraphExecUpdate_v2),
     TRANSIT_CALL(CUPTI_API_EXIT, node_changed, cuGraphExecKernelNodeSetParams_v2),
@@ -94,31 +97,55 @@ bool Graphs::on_driver_call(CUpti_CallbackId cbid, const CUpti_CallbackData& cal
       std::find_if(std::begin(kGraphCalls), std::end(kGraphCalls),
                    [=](const GraphCall& known) { return known.cbid == cbid; });
   if (found == std::end(kGraphCalls)) return false;
+  const bool enters = call.callbackSite == CUPTI_API_ENTER;
+  if (enters && found->instantiates) begin_instantiation();
   const bool succeeded =
-      call.callbackSite == CUPTI_API_ENTER ||
-      *static_cast<const CUresult*>(call.functionReturnValue) == CUDA_SUCCESS;
+      enters || *static_cast<const CUresult*>(call.functionReturnValue) == CUDA_SUCCESS;
   if (found->site == call.callbackSite && succeeded) {
     found->apply(*this, call.functionParams);
   }
+  if (!enters && found->instantiates) end_instantiation();
   return true;
+}
+
+void Graphs::begin_instantiation() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  instantiations_[std::this_thread::get_id()].clear();
+}
+
+void Graphs::end_instantiation() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  instantiations_.erase(std::this_thread::get_id());
 }
 
 void Graphs::on_node_cloned(const CUpti_GraphData& clone) {
   uint64_t id = 0;
   if (cupti_.cuptiGetGraphNodeId(clone.node, &id) != CUPTI_SUCCESS) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  clone_ids_[clone.originalNode] = id;
+  const auto mine = instantiations_.find(std::this_thread::get_id());
+  if (mine == instantiations_.end()) return;
+  mine->second[clone.originalNode] = {clone.node, id};
+}
+
+uint64_t Graphs::last_clone_id(const Clones& clones, CUgraphNode original) {
+  uint64_t id = 0;
+  // No more turns than clones: an address may have been a node's before.
+  for (size_t turn = 0; turn < clones.size(); ++turn) {
+    const auto clone = clones.find(original);
+    if (clone == clones.end()) break;
+    original = clone->second.node;
+    id = clone->second.id;
+  }
+  return id;
 }
 
 void Graphs::instantiate(CUgraphExec handle, CUgraph graph) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Executable executable;
   executable.nodes = reader_.read(graph);
+  const Clones& clones = instantiations_[std::this_thread::get_id()];
   for (GraphNode& node : executable.nodes) {
-    const auto id = clone_ids_.find(node.handle);
-    if (id == clone_ids_.end()) continue;
-    node.record.node_id = id->second;
-    clone_ids_.erase(id);
+    node.record.node_id = last_clone_id(clones, node.handle);
   }
   executables_[handle] = std::move(executable);
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -27,7 +28,8 @@ class Graphs {
   // At both sites of a call. False: the call is not about executable graphs.
   bool on_driver_call(CUpti_CallbackId cbid, const CUpti_CallbackData& call);
 
-  // Instantiating a graph clones its nodes, and the activity records name the clones.
+  // Instantiating a graph clones its nodes, those of child graphs more than once, and
+  // the activity records name the last clones.
   void on_node_cloned(const CUpti_GraphData& clone);
 
   // The launch runs the graph as it is now.
@@ -45,6 +47,15 @@ class Graphs {
     std::vector<GraphNode> nodes;  // with the handles of those it is a clone of
   };
 
+  struct Clone {
+    CUgraphNode node;
+    uint64_t id;
+  };
+  using Clones = std::unordered_map<CUgraphNode, Clone>;  // by the original
+
+  void begin_instantiation();
+  void end_instantiation();
+  static uint64_t last_clone_id(const Clones& clones, CUgraphNode original);
   void write(Executable& executable);
 
   const CuptiApi& cupti_;
@@ -53,7 +64,7 @@ class Graphs {
   std::mutex mutex_;  // guards these
   GraphNodeReader reader_;
   std::unordered_map<CUgraphExec, Executable> executables_;
-  std::unordered_map<CUgraphNode, uint64_t> clone_ids_;  // by the original
+  std::unordered_map<std::thread::id, Clones> instantiations_;  // in progress
   uint32_t num_written_ = 0;
 };
 

@@ -35,6 +35,7 @@ class Graph {
 
   const uint32_t id;
   std::vector<std::unique_ptr<Node>> nodes;  // in order of capture
+  std::vector<Node*> steps;  // of an executable graph: what a launch runs, in order
 };
 
 // Every node, and after a child graph's node those of the child.

@@ -22,6 +22,25 @@ void notify_clones(CUgraph original, Graph& executable) {
   });
 }
 
+// Child graphs are taken apart as seen on an H200: their nodes, cloned once with them,
+// are cloned into the executable graph, and numbered after its own.
+void add_steps(Graph& executable, const Graph& graph) {
+  const size_t num_nodes = graph.nodes.size();  // more come
+  for (size_t i = 0; i < num_nodes; ++i) {
+    Node* node = graph.nodes[i].get();
+    if (const auto* child = std::get_if<ChildWork>(&node->work)) {
+      add_steps(executable, *child->graph);
+      continue;
+    }
+    if (&graph != &executable) {
+      Node& clone = executable.add(node->work, {});
+      clone.original = node;
+      node = &clone;
+    }
+    executable.steps.push_back(node);
+  }
+}
+
 void instantiate(CUgraphExec* exec, CUgraph handle) {
   require(exec);
   Graph* executable = nullptr;
@@ -29,6 +48,7 @@ void instantiate(CUgraphExec* exec, CUgraph handle) {
     const std::lock_guard lock(graphs().mutex);
     std::unique_ptr<Graph> clone = graphs().find(handle).clone();
     executable = clone.get();
+    add_steps(*executable, *executable);
     *exec = reinterpret_cast<CUgraphExec>(executable);
     graphs().executables[*exec] = std::move(clone);
   }
@@ -45,10 +65,8 @@ std::vector<Step> steps_of(CUgraphExec exec) {
   const std::lock_guard lock(graphs().mutex);
   const Graph& executable = graphs().find(exec);
   std::vector<Step> steps;
-  visit_nodes(executable, [&](const Node& node) {
-    if (!std::holds_alternative<ChildWork>(node.work))
-      steps.push_back({node.work, {executable.id, node.id}});
-  });
+  for (const Node* node : executable.steps)
+    steps.push_back({node->work, {executable.id, node->id}});
   return steps;
 }
 
@@ -74,8 +92,6 @@ CUgraphExecUpdateResult difference(const Graph& executable, const Graph& graph,
       return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
     if (old.dependencies.size() != (*place)->dependencies.size())
       return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-    if (std::holds_alternative<ChildWork>(old.work))
-      return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
   }
   *place = nullptr;
   return CU_GRAPH_EXEC_UPDATE_SUCCESS;

@@ -182,6 +182,9 @@ print(json.dumps([x, y, z]))
     ids = spool.records["graph_node"]["node_id"].tolist()
     assert spool.records["activity"]["graph_node_id"].tolist() == ids
     assert len(set(ids)) == 4
+    assert {node_id >> 32 for node_id in ids} == {
+        spool.records["activity"]["graph_id"][0]
+    }
 
 
 def test_a_graph_from_before_the_recording_is_known(jobs: Jobs) -> None:

@@ -16,6 +16,7 @@ from transit.compiler.compiler import compile_trace
 from transit.compiler.lifetimes import read_allocations
 from transit.errors import TraceError
 from transit.traces import schema
+from transit.traces.check import refuse_contradictions
 from transit.traces.reader import Trace
 
 H200 = machine.load("h200")
@@ -55,6 +56,60 @@ def test_marks_and_periods_find_the_same_iteration(
     assert len(steady.accesses) == 11 + 12 + 16  # forward, backward, update
     assert (steady.accesses.frequency == 1).all()
     assert (steady.found_by == "optimizer step") is marked
+
+
+def fold(tables: Tables) -> Tables:
+    """Make each marked iteration but its first launch one launch of a graph."""
+    rows = {name: table.to_pylist() for name, table in tables.items()}
+    place: dict[int, tuple[int, int]] = {}
+    for iteration_row in rows["iterations"]:
+        first = iteration_row["first_launch_id"] + 1
+        last = iteration_row["last_launch_id"]
+        place |= {i: (first, i - first) for i in range(first, last + 1)}
+        iteration_row["last_launch_id"] = first
+    for launch in rows["launches"]:
+        if launch["launch_id"] in place:
+            launch_id, node = place[launch["launch_id"]]
+            rows["graph_nodes"].append(
+                launch | {"launch_id": launch_id, "graph_node": node}
+            )
+    graphs = {launch_id for launch_id, _ in place.values()}
+    rows["launches"] = [
+        launch | {"kind": "graph", "name": "cuGraphLaunch", "signature": 3}
+        if launch["launch_id"] in graphs
+        else launch
+        for launch in rows["launches"]
+        if launch["launch_id"] not in place or launch["launch_id"] in graphs
+    ]
+    for access in rows["accesses"]:
+        if access["launch_id"] in place:
+            access["launch_id"], access["graph_node"] = place[access["launch_id"]]
+    order = ("launch_id", "allocation_id", "offset", "graph_node")
+    rows["accesses"].sort(key=lambda row: [row[name] or 0 for name in order])
+    return {
+        name: pa.Table.from_pylist(table, schema=schema.TABLES[name])
+        for name, table in rows.items()
+    }
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_graph_counts_as_its_nodes(tmp_path: Path, marked: bool) -> None:
+    tables = LayeredLoop(iterations=5, warmup_launches=3, tail_launches=2).tables()
+    folded = fold(tables)
+    if not marked:
+        tables, folded = (
+            t | {"iterations": t["iterations"].slice(0, 0)} for t in (tables, folded)
+        )
+    assert folded["launches"].num_rows < tables["launches"].num_rows
+    refuse_contradictions(Trace.open(write_tables(tmp_path / "g", {0: folded})), 0)
+    plain, graph = find(tables, tmp_path / "p"), find(folded, tmp_path / "f")
+    assert graph.fingerprint == plain.fingerprint
+    np.testing.assert_array_equal(graph.duration_ns, plain.duration_ns)
+    np.testing.assert_array_equal(graph.is_kernel, plain.is_kernel)
+    for name in vars(plain.accesses):
+        np.testing.assert_array_equal(
+            getattr(graph.accesses, name), getattr(plain.accesses, name)
+        )
 
 
 def test_durations_are_medians_and_skip_what_was_lost(tmp_path: Path) -> None:

@@ -27,6 +27,36 @@ def test_a_sound_trace_passes(tmp_path: Path) -> None:
     _check(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("table", "cell", "message"),
+    [
+        ("graph_nodes", {"launch_id": 48}, "is of no launch"),
+        ("graph_nodes", {"graph_node": -1}, "has no place"),
+        ("graph_nodes", {"graph_node": 0}, "are not in order"),
+        ("accesses", {"graph_node": 3}, "is of no node"),
+    ],
+)
+def test_contradictions_about_graphs_are_refused(
+    tmp_path: Path, table: str, cell: dict[str, int], message: str
+) -> None:
+    tables = factory.LayeredLoop(host_bytes=1 << 20).tables()
+    rows = {name: tables[name].to_pylist() for name in ("graph_nodes", "accesses")}
+    launch = tables["launches"].slice(0, 1).to_pylist()[0]
+    rows["graph_nodes"] = [launch | {"graph_node": node} for node in range(2)]
+    rows["accesses"][1]["launch_id"], rows["accesses"][1]["graph_node"] = 0, 1
+
+    def check(name: str) -> None:
+        for key, table in rows.items():
+            tables[key] = pa.Table.from_pylist(table, schema=schema.TABLES[key])
+        trace = Trace.open(factory.write_tables(tmp_path / name, {2: tables}))
+        refuse_contradictions(trace, 2)
+
+    check("sound")
+    rows[table][1] |= cell
+    with pytest.raises(TraceError, match=message):
+        check("damaged")
+
+
 def test_an_empty_trace_passes(tmp_path: Path) -> None:
     tables = {name: kind.empty_table() for name, kind in schema.TABLES.items()}
     trace = Trace.open(factory.write_tables(tmp_path / "trace", {0: tables}))
