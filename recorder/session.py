@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -29,12 +29,36 @@ INJECTION_VARIABLE = "CUDA_INJECTION64_PATH"
 JOB_FILE = "job.json"  # what a recovery needs to know and the spool does not
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
-    """How a recorded job ended and what its trace holds."""
+@dataclass(slots=True, kw_only=True)
+class _Watcher:
+    """Writes the trace once the recording is complete, while the job goes on."""
 
-    exit_code: int
-    summary: Summary
+    run_dir: Path
+    out: Path
+    command: Sequence[str]
+    overwrite: bool
+    exit_after: bool
+    on_trace: Callable[[Summary], None]
+    is_written: bool = False
+    has_failed: bool = False
+
+    def __call__(self) -> bool:
+        """Return whether the job is to end now."""
+        if self.is_written or self.has_failed or not _is_complete(self.run_dir):
+            return False
+        went_on = "was ended" if self.exit_after else "went on"
+        ended = f"{went_on} after the recording"
+        try:
+            summary = convert_run(
+                self.run_dir, self.out, self.command, ended, overwrite=self.overwrite
+            )
+        except TransitError as error:
+            log.warning("%s (tried again when the job has ended)", error)
+            self.has_failed = True
+            return False
+        self.is_written = True
+        self.on_trace(summary)
+        return self.exit_after
 
 
 def record_variables(
@@ -78,10 +102,15 @@ def record(
     *,
     iterations: int,
     skip: int,
+    on_trace: Callable[[Summary], None],
+    exit_after: bool = False,
     simulated_gpu: bool = False,
     overwrite: bool = False,
-) -> Recording:
-    """Run a job and write the trace of it, however the job ends.
+) -> int:
+    """Run a job, write the trace of it, and return the job's exit code.
+
+    The trace is written as soon as the recording is complete, or else when the job
+    ends, however that may be.
 
     Parameters
     ----------
@@ -91,6 +120,10 @@ def record(
         The trace folder to write.
     iterations, skip
         Record so many iterations (0: all) after so many.
+    on_trace
+        Called when the trace is written.
+    exit_after
+        End the job then; the exit code is 0.
     simulated_gpu
         Run the job on the simulated GPU.
     overwrite
@@ -103,18 +136,46 @@ def record(
     out.parent.mkdir(parents=True, exist_ok=True)
     # Beside the trace: on the disk the user chose for it, and found after a crash.
     run_dir = Path(tempfile.mkdtemp(prefix=f".{out.name}.spool-", dir=out.parent))
+    watcher = _Watcher(
+        run_dir=run_dir,
+        out=out,
+        command=command,
+        overwrite=overwrite,
+        exit_after=exit_after,
+        on_trace=on_trace,
+    )
     try:
         variables = record_variables(
             run_dir, iterations=iterations, skip=skip, simulated_gpu=simulated_gpu
         )
         (run_dir / JOB_FILE).write_text(json.dumps({"command": list(command)}))
         log.debug("recording into %s with %s", run_dir, variables)
-        exit_code = job.run(command, job.full_environment(variables))
+        exit_code = job.run(command, job.full_environment(variables), watch=watcher)
     except TransitError:
         shutil.rmtree(run_dir)
         raise
-    summary = _convert_own(run_dir, out, command, exit_code, overwrite=overwrite)
-    return Recording(exit_code=exit_code, summary=summary)
+    if watcher.is_written:
+        shutil.rmtree(run_dir)
+        return 0 if exit_after else exit_code
+    on_trace(_convert_own(run_dir, out, command, exit_code, overwrite=overwrite))
+    return exit_code
+
+
+def _is_complete(run_dir: Path) -> bool:
+    """Tell whether a process has recorded all it was to, and none is still at it."""
+    from transit.recorder.spool import read_records
+    from transit.recorder.tables import RECORDING_COMPLETE, RECORDING_STARTED
+
+    try:
+        marks = [
+            set(read_records(spool, "mark")["kind"].tolist())
+            for spool in run_dir.glob("spool-*")
+        ]
+    except TraceError:
+        return False  # a file in the making
+    complete = [RECORDING_COMPLETE in kinds for kinds in marks]
+    started = [RECORDING_STARTED in kinds for kinds in marks]
+    return any(complete) and complete == started
 
 
 def _convert_own(

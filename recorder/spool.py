@@ -256,6 +256,11 @@ class Spool:
         )
 
 
+def read_records(folder: Path, record_type: str) -> Records:
+    """Map the records of one type that a process has left so far."""
+    return _File.open(folder / f"{record_type}.spool", record_type).records
+
+
 @dataclass(frozen=True)
 class _File:
     records: Records

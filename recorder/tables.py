@@ -41,6 +41,7 @@ ALLOCATION_APIS = {
     6: "host",
 }
 RECORDING_STARTED, ITERATION_END = 1, 2
+RECORDING_COMPLETE = 4
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from transit.errors import CommandNotExecutableError, CommandNotFoundError
 
@@ -19,10 +19,16 @@ FORWARDED_SIGNALS = frozenset(
     }
 )
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+WATCH_PERIOD_S = 0.5
 SENT_BY_KERNEL = 0x80  # si_code SI_KERNEL: the terminal sent it to the job as well
 
 
-def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+def run(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    watch: Callable[[], bool] = lambda: False,
+) -> int:
     """Run a command to its end, passing on the signals that reach this process.
 
     Parameters
@@ -31,6 +37,9 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
         The program, found on the ``PATH``, and its arguments.
     environment
         All variables of the new process.
+    watch
+        Called now and then while the command runs; when it returns true, the command
+        is asked to end (SIGTERM).
 
     Returns
     -------
@@ -49,7 +58,11 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
     try:
         pid = _start(command, environment, mask)
         while True:
-            received = signal.sigwaitinfo(watched)
+            received = signal.sigtimedwait(watched, WATCH_PERIOD_S)
+            if received is None:
+                if watch():
+                    os.kill(pid, signal.SIGTERM)
+                continue
             if received.si_signo != signal.SIGCHLD:
                 if received.si_code != SENT_BY_KERNEL:
                     os.kill(pid, received.si_signo)

@@ -15,7 +15,7 @@ from transit.recorder.spool import Spool
 KERNEL, COPY, SET, GRAPH = 1, 2, 3, 4
 UNKNOWN, READ, WRITE = 0, 1, 2
 FROM_PARAMETER, FROM_COPY, FROM_SET = 1, 2, 3
-STARTED, ITERATION_END, STOPPED = 1, 2, 3
+STARTED, ITERATION_END, STOPPED, COMPLETE = 1, 2, 3, 4
 HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2  # CUPTI's counter kinds of migrations
 
 PRELOADED = os.environ.get("LD_PRELOAD", "")

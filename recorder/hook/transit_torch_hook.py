@@ -104,6 +104,8 @@ def load_recorder(path: str) -> ctypes.CDLL:
     library.transit_recorder_iteration_end.restype = None
     library.transit_recorder_blocks.argtypes = [ctypes.c_char_p, ctypes.c_uint64]
     library.transit_recorder_blocks.restype = None
+    library.transit_recorder_complete.argtypes = []
+    library.transit_recorder_complete.restype = None
     library.transit_recorder_framework.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
     library.transit_recorder_framework.restype = None
     library.transit_recorder_state.restype = ctypes.c_int
@@ -180,6 +182,7 @@ class TorchHook:
         if state == STOPPED:
             self._is_over = True
             self._end_history()
+            self._library.transit_recorder_complete()
         elif (
             state == RECORDING
             and self._history_begin_ns == 0

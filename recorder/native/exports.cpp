@@ -32,6 +32,11 @@ TRANSIT_EXPORT void transit_recorder_blocks(const transit::BlockRecord* records,
   call_recorder([=](Recorder& recorder) { recorder.add_blocks(records, count); });
 }
 
+// Nothing more will come for a recording that has stopped.
+TRANSIT_EXPORT void transit_recorder_complete() {
+  call_recorder([](Recorder& recorder) { recorder.complete(); });
+}
+
 // What the job trains with: "torch", "2.9.0+cu130".
 TRANSIT_EXPORT void transit_recorder_framework(const char* name, const char* version) {
   call_recorder([=](Recorder& recorder) { recorder.add_framework(name, version); });

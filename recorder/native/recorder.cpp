@@ -219,6 +219,10 @@ void Recorder::add_blocks(const BlockRecord* blocks, size_t count) {
   spool_.blocks.append(blocks, count);
 }
 
+void Recorder::complete() {
+  if (state() == RecorderState::kStopped) add_mark(MarkKind::kRecordingComplete, 0);
+}
+
 // Imported long before the first context, or long after.
 void Recorder::add_framework(const char* name, const char* version) {
   const Framework framework{name, version};

@@ -36,6 +36,7 @@ class Recorder {
   void expect_iterations() { expects_iterations_ = true; }
   void end_iteration(uint32_t step);
   void add_blocks(const BlockRecord* blocks, size_t count);
+  void complete();  // after the last block
   void add_framework(const char* name, const char* version);
   RecorderState state() const { return state_.load(std::memory_order_acquire); }
 

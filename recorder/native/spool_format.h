@@ -147,6 +147,7 @@ enum class MarkKind : uint32_t {
   kRecordingStarted = 1,
   kIterationEnd = 2,  // an optimizer step returned
   kRecordingStopped = 3,
+  kRecordingComplete = 4,  // all of it is in the spool, the framework's history too
 };
 
 // mark.spool

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from recorder_jobs import (
+    COMPLETE,
     COPY,
     DEVICE_TO_HOST,
     FROM_COPY,
@@ -266,6 +267,7 @@ print(json.dumps(torch.__version__))
         (ITERATION_END, 2, 4),
         (ITERATION_END, 3, 5),
         (STOPPED, 3, 5),
+        (COMPLETE, 3, 0),
     ]
 
 

@@ -46,6 +46,14 @@ def record(
             envvar="TRANSIT_SKIP", min=0, help="Let so many steps pass before."
         ),
     ] = 2,
+    exit_after: Annotated[
+        bool,
+        typer.Option(
+            "--exit-after",
+            envvar="TRANSIT_EXIT_AFTER",
+            help="End the job when the recording is complete; the exit code is 0.",
+        ),
+    ] = False,
     recover: Annotated[
         Path | None,
         typer.Option(
@@ -59,8 +67,8 @@ def record(
 ) -> None:
     """Run a job and record what its GPU work touches.
 
-    The job runs unmodified; its exit code is returned, and what was recorded is kept
-    however it ends.
+    The job runs unmodified and to its end; its exit code is returned. The trace is
+    written as soon as the recording is complete, and also if the job ends before.
 
     Example: transit record -o trace/ -- torchrun --nproc-per-node 8 train.py
     """
@@ -77,16 +85,17 @@ def record(
         )
         print_dry_run(variables, job_command)
         return
-    recording = session.record(
+    exit_code = session.record(
         job_command,
         output,
         iterations=iterations,
         skip=skip,
+        on_trace=lambda summary: _tell(summary, output),
+        exit_after=exit_after,
         simulated_gpu=simulated_gpu,
         overwrite=force,
     )
-    _tell(recording.summary, output)
-    raise typer.Exit(recording.exit_code)
+    raise typer.Exit(exit_code)
 
 
 def _tell(summary: Summary, output: Path) -> None:
