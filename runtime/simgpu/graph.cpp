@@ -135,6 +135,7 @@ DRIVER_API(cuGraphAddChildGraphNode,
   require(node && (dependencies || num_dependencies == 0));
   const std::lock_guard lock(graphs().mutex);
   std::vector<Node*> before;
+  before.reserve(num_dependencies);
   for (size_t i = 0; i < num_dependencies; ++i)
     before.push_back(&graphs().find(dependencies[i]));
   ChildWork work = {graphs().find(child).clone()};

@@ -65,6 +65,7 @@ std::vector<Step> steps_of(CUgraphExec exec) {
   const std::lock_guard lock(graphs().mutex);
   const Graph& executable = graphs().find(exec);
   std::vector<Step> steps;
+  steps.reserve(executable.steps.size());
   for (const Node* node : executable.steps)
     steps.push_back({node->work, {executable.id, node->id}});
   return steps;
