@@ -139,10 +139,15 @@ uint64_t Graphs::last_clone_id(const Clones& clones, CUgraphNode original) {
   return id;
 }
 
+std::vector<GraphNode> Graphs::read_nodes(CUgraph graph) {
+  const std::lock_guard<std::mutex> lock(reading_);
+  return reader_.read(graph);
+}
+
 void Graphs::instantiate(CUgraphExec handle, CUgraph graph) {
-  const std::lock_guard<std::mutex> lock(mutex_);
   Executable executable;
-  executable.nodes = reader_.read(graph);
+  executable.nodes = read_nodes(graph);
+  const std::lock_guard<std::mutex> lock(mutex_);
   const Clones& clones = instantiations_[std::this_thread::get_id()];
   for (GraphNode& node : executable.nodes) {
     node.record.node_id = last_clone_id(clones, node.handle);
@@ -152,11 +157,11 @@ void Graphs::instantiate(CUgraphExec handle, CUgraph graph) {
 
 // Works only if the other graph has the same nodes in the same order.
 void Graphs::update(CUgraphExec handle, CUgraph graph) {
+  std::vector<GraphNode> nodes = read_nodes(graph);
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = executables_.find(handle);
   if (found == executables_.end()) return;
   Executable& executable = found->second;
-  std::vector<GraphNode> nodes = reader_.read(graph);
   if (nodes.size() != executable.nodes.size()) return;
   for (size_t i = 0; i < nodes.size(); ++i) {
     nodes[i].handle = executable.nodes[i].handle;
@@ -169,16 +174,21 @@ void Graphs::update(CUgraphExec handle, CUgraph graph) {
 template <typename Parameters>
 void Graphs::change_node(CUgraphExec handle, CUgraphNode node,
                          const Parameters& parameters) {
+  GraphNode changed{node, {}, {}};
+  {
+    const std::lock_guard<std::mutex> lock(reading_);
+    if (!reader_.read(parameters, changed)) return;
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = executables_.find(handle);
   if (found == executables_.end()) return;
   for (GraphNode& known : found->second.nodes) {
     if (known.handle != node) continue;
-    GraphNode changed{known.handle, {}, {}};
     changed.record.node_id = known.record.node_id;
-    if (!reader_.read(parameters, changed) || same_work(changed, known)) return;
+    if (same_work(changed, known)) return;
     known = std::move(changed);
     found->second.graph = 0;
+    return;
   }
 }
 

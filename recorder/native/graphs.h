@@ -53,6 +53,7 @@ class Graphs {
   };
   using Clones = std::unordered_map<CUgraphNode, Clone>;  // by the original
 
+  std::vector<GraphNode> read_nodes(CUgraph graph);
   void begin_instantiation();
   void end_instantiation();
   static uint64_t last_clone_id(const Clones& clones, CUgraphNode original);
@@ -61,8 +62,11 @@ class Graphs {
   const CuptiApi& cupti_;
   Spool& spool_;
 
-  std::mutex mutex_;  // guards these
+  std::mutex reading_;  // guards the reader
   GraphNodeReader reader_;
+  // Guards the rest. Never held while calling the driver, which may hold a lock of its
+  // own when it tells of a clone.
+  std::mutex mutex_;
   std::unordered_map<CUgraphExec, Executable> executables_;
   std::unordered_map<std::thread::id, Clones> instantiations_;  // in progress
   uint32_t num_written_ = 0;

@@ -115,6 +115,17 @@ def test_accesses_are_those_of_the_eager_step(recorded: Recorded) -> None:
     assert found == touched(eager, slice(graphs[0], end))
 
 
+def test_show_counts_the_kernels_in_graphs(
+    recorded: Recorded, run_transit: RunTransit
+) -> None:
+    done = run_transit(["show", recorded.trace, "--json"])
+    assert done.returncode == 0, done.stderr
+    kernels = {row["name"]: row for row in json.loads(done.stdout)["kernels"]}
+    assert kernels["adam"]["launches"] == LAYERS * STEPS
+    assert kernels["matmul"]["total_ns"] > 0
+    assert "cuGraphLaunch" not in kernels
+
+
 @pytest.mark.parametrize("backend", ["vmm", "uvm"])
 def test_replay_enacts_the_plan_and_keeps_the_numbers(
     backend: str, recorded: Recorded, run_transit: RunTransit, tmp_path: Path

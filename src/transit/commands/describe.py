@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transit.compiler.plan import Plan
+from transit.compiler.work import Work
 from transit.kernel_names import demangle
 from transit.traces.manifest import RankInfo
 from transit.traces.reader import Trace
@@ -46,10 +47,7 @@ def _rank(info: RankInfo) -> dict[str, Any]:
 
 
 def _kernels(trace: Trace) -> list[dict[str, Any]]:
-    columns = ["kind", "name", "start_ns", "end_ns"]
-    launches = pa.concat_tables(
-        [trace.table(rank, "launches", columns) for rank in trace.ranks]
-    )
+    launches = pa.concat_tables([Work.read(trace, rank).table for rank in trace.ranks])
     launches = launches.unify_dictionaries()
     durations = pc.subtract(launches["end_ns"], launches["start_ns"])
     by_name = (
