@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,8 @@ class EndlessRecording:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # A shell that starts the tests in the background has SIGINT ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         self.wait_for_step(3)
 
@@ -72,8 +74,14 @@ class EndlessRecording:
 
 
 @pytest.fixture
-def recording(tmp_path: Path, simgpu_env: Mapping[str, str]) -> EndlessRecording:
-    return EndlessRecording(tmp_path / "trace", simgpu_env)
+def recording(
+    tmp_path: Path, simgpu_env: Mapping[str, str]
+) -> Iterator[EndlessRecording]:
+    endless = EndlessRecording(tmp_path / "trace", simgpu_env)
+    yield endless
+    if endless.process.poll() is None:  # the test has failed
+        os.kill(endless.job_pid(), signal.SIGKILL)
+        endless.finish()
 
 
 def assert_usable(trace: Path, ended: str) -> None:
