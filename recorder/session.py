@@ -46,13 +46,13 @@ class _Watcher:
         """Return whether the job is to end now."""
         if self.is_written or self.has_failed or not _is_complete(self.run_dir):
             return False
-        went_on = "was ended" if self.exit_after else "went on"
-        ended = f"{went_on} after the recording"
+        fate = "was ended" if self.exit_after else "went on"
+        ended = f"{fate} after the recording"
         try:
             summary = convert_run(
                 self.run_dir, self.out, self.command, ended, overwrite=self.overwrite
             )
-        except TransitError as error:
+        except Exception as error:  # whatever it is, the job goes on
             log.warning("%s (tried again when the job has ended)", error)
             self.has_failed = True
             return False
