@@ -1,4 +1,4 @@
-"""Writes spools as the recorder does, for tests of what reads them."""
+"""Writes spools as the recorder does, for tests of what reads or converts them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from transit.recorder import spool
+from transit.recorder.convert import Summary, convert
+from transit.traces.reader import Trace
 
 NOW_NS = 1_700_000_000_000_000_000
 BASE = 0x7F00_0000_0000
@@ -164,3 +166,28 @@ def activity(launch_id: int, **fields: Any) -> dict[str, Any]:
         "kind": 1,
         "name_id": 1,
     } | fields
+
+
+def convert_spools(run_dir: Path, **options: Any) -> Summary:
+    arguments: dict[str, Any] = {
+        "command": ["python", "train.py"],
+        "ended": "completed",
+    }
+    return convert(run_dir, run_dir / "trace", **(arguments | options))
+
+
+def trace(tmp_path: Path, **files: Rows) -> Trace:
+    """Convert a `small_spool` with some of its files replaced."""
+    small_spool(tmp_path / "spool-1", **files)
+    convert_spools(tmp_path)
+    return Trace.open(tmp_path / "trace")
+
+
+def column(trace: Trace, table: str, name: str) -> list[Any]:
+    values: list[Any] = trace.table(0, table)[name].to_pylist()
+    return values
+
+
+def losses(trace: Trace) -> dict[str, int]:
+    counts = trace.manifest.ranks[0].losses.model_dump()
+    return {name: count for name, count in counts.items() if count}
