@@ -78,3 +78,17 @@ class Jobs:
     def spool(self) -> Spool:
         (folder,) = self.spool_folders()
         return Spool.open(folder)
+
+
+def names(spool: Spool, record_type: str) -> list[Any]:
+    ids = spool.records[record_type]["name_id"]
+    return [name.as_py() for name in spool.names(ids)]
+
+
+def accesses_of(spool: Spool, launch_id: int) -> set[tuple[int, ...]]:
+    """Return (address, bytes, direction, source) of each access of a launch."""
+    accesses = spool.records["access"]
+    own = accesses[accesses["launch_id"] == launch_id]
+    fields = own[["address", "bytes", "direction", "source"]].tolist()
+    assert len(set(fields)) == len(fields), "recorded twice"
+    return set(fields)
