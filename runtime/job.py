@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from transit.errors import CommandNotExecutableError, CommandNotFoundError
 
@@ -55,24 +56,46 @@ def run(
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     watched = FORWARDED_SIGNALS | {signal.SIGCHLD}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    handlers = {number: signal.getsignal(number) for number in FORWARDED_SIGNALS}
     try:
         pid = _start(command, environment, mask)
-        while True:
-            received = signal.sigtimedwait(watched, WATCH_PERIOD_S)
-            if received is None:
-                if watch():
-                    os.kill(pid, signal.SIGTERM)
-                continue
-            if received.si_signo != signal.SIGCHLD:
-                if received.si_code != SENT_BY_KERNEL:
-                    os.kill(pid, received.si_signo)
-                continue
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                code = os.waitstatus_to_exitcode(status)
-                return 128 - code if code < 0 else code
+        _forward_from_other_threads(pid)
+        return _wait(pid, watched, watch)
     finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _wait(pid: int, watched: Set[int], watch: Callable[[], bool]) -> int:
+    while True:
+        received = signal.sigtimedwait(watched, WATCH_PERIOD_S)
+        if received is not None and received.si_signo != signal.SIGCHLD:
+            if received.si_code != SENT_BY_KERNEL:
+                os.kill(pid, received.si_signo)
+            continue
+        # Asked in any case: between two waits, another thread can take the SIGCHLD.
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            code = os.waitstatus_to_exitcode(status)
+            return 128 - code if code < 0 else code
+        if received is None and watch():
+            os.kill(pid, signal.SIGTERM)
+
+
+def _forward_from_other_threads(pid: int) -> None:
+    """Let no signal end this process that a library's thread takes between two waits.
+
+    Such threads, NumPy's for instance, were there before the signals were blocked.
+    """
+
+    def forward(number: int, _: object) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.kill(pid, number)
+
+    for number in FORWARDED_SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, forward)
 
 
 def _start(

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,38 @@ def test_an_ignored_sigchld_does_not_hang() -> None:
         "from transit.runtime import job; sys.exit(job.run(['true'], os.environ))"
     )
     subprocess.run([sys.executable, "-c", launcher], check=True, timeout=30)
+
+
+# A thread that was there before the signals were blocked, and long pauses in which the
+# launcher does not wait for them: the thread takes what comes then.
+DISTRACTED = """
+import os, sys, threading, time
+from transit.runtime import job
+
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+code = job.run(
+    [sys.executable, "-c", sys.argv[1]], os.environ, watch=lambda: time.sleep(1.5)
+)
+os._exit(code)
+"""
+
+
+def test_the_end_is_seen_though_another_thread_takes_the_signal() -> None:
+    child = "import time; time.sleep(0.8); raise SystemExit(7)"
+    done = subprocess.run([sys.executable, "-c", DISTRACTED, child], timeout=30)
+    assert done.returncode == 7
+
+
+def test_a_signal_that_another_thread_takes_is_passed_on() -> None:
+    child = "print('ready', flush=True); import time; time.sleep(60)"
+    with subprocess.Popen(
+        [sys.executable, "-c", DISTRACTED, child], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        time.sleep(0.8)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 128 + signal.SIGTERM
 
 
 @pytest.mark.parametrize(
