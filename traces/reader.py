@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -73,7 +73,8 @@ class Trace:
         try:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 version = _check_identity(path, file, rank, name)
-                later = _check_columns(path, file.schema_arrow, schema, version)
+                later = _later_columns(name, schema, version)
+                _check_columns(path, file.schema_arrow, schema, later)
                 found = [column for column in schema.names if column not in later]
                 rows = file.read(columns=found)
                 rows.validate(full=True)
@@ -108,16 +109,24 @@ def _check_identity(path: Path, file: pq.ParquetFile, rank: int, name: str) -> i
     return version
 
 
-def _check_columns(
-    path: Path, found: pa.Schema, expected: pa.Schema, version: int
+def _later_columns(
+    name: str, expected: pa.Schema, version: int
 ) -> dict[str, pa.Field[Any]]:
     """Return the columns that a file of an older version does not have yet."""
-    later = {}
+    return {
+        field.name: field
+        for field in expected
+        if SINCE_VERSION.get(f"{name}.{field.name}", 1) > version
+    }
+
+
+def _check_columns(
+    path: Path, found: pa.Schema, expected: pa.Schema, later: Container[str]
+) -> None:
     for field in expected:
-        index = found.get_field_index(field.name)
-        if index < 0 and field.nullable and version < VERSION:
-            later[field.name] = field
+        if field.name in later:
             continue
+        index = found.get_field_index(field.name)
         if index < 0:
             raise TraceError(f'{path} has no column "{field.name}".')
         if found.field(index).type != field.type:
@@ -125,7 +134,6 @@ def _check_columns(
                 f'{path}: column "{field.name}" is {found.field(index).type},'
                 f" not {field.type}."
             )
-    return later
 
 
 def _check_rows(path: Path, found: int, expected: int | None) -> None:

@@ -149,9 +149,9 @@ TABLES: dict[str, pa.Schema] = {
     "overhead": OVERHEAD,
 }
 
-# The version that brought a table; an older trace has no rows of it. A column that came
-# later may be null, and is in older traces.
-SINCE_VERSION: Final = {"graph_nodes": 2}
+# The version that brought a table, or a column of one: in an older trace the table has
+# no rows, and the column, which may be null, is.
+SINCE_VERSION: Final = {"graph_nodes": 2, "accesses.graph_node": 2}
 
 # Each table's rows are in this order.
 SORTED_BY: dict[str, tuple[str, ...]] = {
