@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any
 
 LIBRARY_NAME = "libtransit_recorder.so"
-RECORDING, STOPPED = 1, 2
+RECORDING, STOPPED, INSPECTING = 1, 2, 3
 ALLOC, FREE, ALIVE_AT_START = 1, 2, 3
 # "free_completed", not "free_requested": until then another stream may use the block.
 TRACE_ACTIONS = {"alloc": ALLOC, "free_completed": FREE}
@@ -183,6 +183,8 @@ class TorchHook:
             self._is_over = True
             self._end_history()
             self._library.transit_recorder_complete()
+        elif state == INSPECTING:
+            self._push_history()  # an inspector needs to know the blocks
         elif (
             state == RECORDING
             and self._history_begin_ns == 0
@@ -211,16 +213,21 @@ class TorchHook:
             )
 
     def _end_history(self) -> None:
-        begin_ns, self._history_begin_ns = self._history_begin_ns, 0
-        if begin_ns == 0:
+        if self._history_begin_ns == 0:
             return
-        memory = self._torch.cuda.memory
+        self._push_history()
+        self._history_begin_ns = 0
+        if self._owns_history:
+            self._torch.cuda.memory._record_memory_history(enabled=None)
+
+    def _push_history(self) -> None:
+        """Pass on what was not yet passed on; the job's own may reach further back."""
+        begin_us = self._history_begin_ns // 1000
+        if begin_us == 0:
+            return
         with paused_gc():
-            traces = memory._snapshot()["device_traces"]
-            if self._owns_history:
-                memory._record_memory_history(enabled=None)
-            # The job's own history may reach further back.
-            begin_us = begin_ns // 1000
+            self._history_begin_ns = self._library.transit_recorder_timestamp_ns()
+            traces = self._torch.cuda.memory._snapshot()["device_traces"]
             self._push(
                 BLOCK.pack(
                     entry["time_us"] * 1000,

@@ -78,13 +78,13 @@ bool GraphNodeReader::read_kernel(const Parameters& parameters, GraphNode& node)
   node.record.kind = static_cast<uint32_t>(LaunchKind::kKernel);
   node.record.name_id = layout.name_id;
   const LiveAllocations::View live(live_);
-  accesses_.begin(live);
+  accesses_.start(live);
   if (p.kernelParams != nullptr) {
     accesses_.scan_parameters(layout, p.kernelParams);
   } else if (p.extra != nullptr) {
     accesses_.scan_buffer(p.extra);
   }
-  node.accesses = accesses_.collected();
+  node.accesses = {accesses_.begin(), accesses_.end()};
   return true;
 }
 
@@ -92,9 +92,9 @@ bool GraphNodeReader::read(const CUDA_MEMCPY3D& parameters, GraphNode& node) {
   node.record.kind = static_cast<uint32_t>(LaunchKind::kCopy);
   node.record.name_id = spool_.name_id("memcpy node");
   const LiveAllocations::View live(live_);
-  accesses_.begin(live);
+  accesses_.start(live);
   add_copy(accesses_, parameters);
-  node.accesses = accesses_.collected();
+  node.accesses = {accesses_.begin(), accesses_.end()};
   return true;
 }
 
@@ -113,10 +113,10 @@ bool GraphNodeReader::read_set(const Parameters& parameters, GraphNode& node) {
   node.record.kind = static_cast<uint32_t>(LaunchKind::kSet);
   node.record.name_id = spool_.name_id("memset node");
   const LiveAllocations::View live(live_);
-  accesses_.begin(live);
+  accesses_.start(live);
   add_set(accesses_, parameters.dst, parameters.pitch,
           parameters.width * parameters.elementSize, parameters.height);
-  node.accesses = accesses_.collected();
+  node.accesses = {accesses_.begin(), accesses_.end()};
   return true;
 }
 

@@ -206,6 +206,17 @@ void Graphs::add_launch(uint64_t launch_id, CUgraphExec handle) {
   spool_.graph_launches.append({launch_id, executable.graph, 0});
 }
 
+std::vector<AccessRecord> Graphs::accesses_of(CUgraphExec handle) {
+  std::vector<AccessRecord> accesses;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = executables_.find(handle);
+  if (found == executables_.end()) return accesses;
+  for (const GraphNode& node : found->second.nodes) {
+    accesses.insert(accesses.end(), node.accesses.begin(), node.accesses.end());
+  }
+  return accesses;
+}
+
 void Graphs::write(Executable& executable) {
   executable.graph = ++num_written_;
   uint32_t place = 0;

@@ -35,6 +35,9 @@ class Graphs {
   // The launch runs the graph as it is now.
   void add_launch(uint64_t launch_id, CUgraphExec handle);
 
+  // Those of all its nodes.
+  std::vector<AccessRecord> accesses_of(CUgraphExec handle);
+
   void instantiate(CUgraphExec handle, CUgraph graph);
   void update(CUgraphExec handle, CUgraph graph);
   template <typename Parameters>

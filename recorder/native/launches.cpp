@@ -1,5 +1,7 @@
 #include "recorder/native/launches.h"
 
+#include <vector>
+
 #include "recorder/native/clock.h"
 
 namespace transit {
@@ -26,28 +28,34 @@ Launches::Launches(const DriverApi& driver, const Contexts& contexts,
 
 void Launches::record(const ApiCall& api, const CUpti_CallbackData& call) {
   thread_local uint32_t num_calls = 0;
-  if (++num_calls % kSampledLaunches != 0) return record_untimed(api, call);
+  if (++num_calls % kSampledLaunches != 0) {
+    record_untimed(api, call);
+    return;
+  }
   const uint64_t begin_ns = clock_ns(CLOCK_MONOTONIC);
   record_untimed(api, call);
   time_ns_.fetch_add((clock_ns(CLOCK_MONOTONIC) - begin_ns) * kSampledLaunches,
                      std::memory_order_relaxed);
 }
 
-void Launches::record_untimed(const ApiCall& api, const CUpti_CallbackData& call) {
-  thread_local AccessCollector accesses;
-  LaunchRecord launch{};
+const Launches::Recorded& Launches::record_untimed(const ApiCall& api,
+                                                   const CUpti_CallbackData& call) {
+  thread_local Recorded recorded;
+  LaunchRecord& launch = recorded.launch = {};
+  Launched& launched = recorded.launched = {};
+  AccessCollector& accesses = recorded.accesses;
   launch.host_ns = now_ns();
   launch.correlation_id = call.correlationId;
   launch.kind = static_cast<uint32_t>(api.kind);
   launch.device = contexts_.device_of(call.context);
-  Launched launched;
   const LiveAllocations::View live(live_);
-  accesses.begin(live);
+  accesses.start(live);
   api.read(call.functionParams, launch, launched, accesses);
   if (api.per_thread_stream && launch.stream == 0) {
     launch.stream = reinterpret_cast<uint64_t>(CU_STREAM_PER_THREAD);
   }
-  if (is_captured(launch)) return;
+  recorded.is_captured = is_captured(launch);
+  if (recorded.is_captured) return recorded;
   if (api.kind == LaunchKind::kKernel) {
     const FunctionLayout& layout = layouts_.get(launched.function, call.symbolName);
     launch.name_id = layout.name_id;
@@ -59,9 +67,32 @@ void Launches::record_untimed(const ApiCall& api, const CUpti_CallbackData& call
   } else {
     launch.name_id = spool_.name_id(call.functionName);
   }
-  const uint64_t launch_id = spool_.append_launch(launch);
-  accesses.write(launch_id, spool_.accesses);
-  if (api.kind == LaunchKind::kGraph) graphs_.add_launch(launch_id, launched.graph);
+  spool_.append_launch(launch);
+  accesses.write(launch.launch_id, spool_.accesses);
+  if (api.kind == LaunchKind::kGraph) {
+    graphs_.add_launch(launch.launch_id, launched.graph);
+  }
+  return recorded;
+}
+
+const SubmittedLaunch* Launches::record_for_inspection(const ApiCall& api,
+                                                       const CUpti_CallbackData& call) {
+  thread_local SubmittedLaunch submitted;
+  thread_local std::vector<AccessRecord> of_graph;
+  const Recorded& recorded = record_untimed(api, call);
+  if (recorded.is_captured) return nullptr;
+  submitted = {recorded.launch.launch_id,
+               api.kind,
+               call.context,
+               reinterpret_cast<CUstream>(recorded.launch.stream),
+               recorded.accesses.begin(),
+               recorded.accesses.size()};
+  if (api.kind == LaunchKind::kGraph) {
+    of_graph = graphs_.accesses_of(recorded.launched.graph);
+    submitted.accesses = of_graph.data();
+    submitted.num_accesses = of_graph.size();
+  }
+  return &submitted;
 }
 
 // A captured call submits nothing; the graph's launch does.

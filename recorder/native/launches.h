@@ -13,6 +13,7 @@
 #include "recorder/native/driver_api.h"
 #include "recorder/native/function_layouts.h"
 #include "recorder/native/graphs.h"
+#include "recorder/native/inspector.h"
 #include "recorder/native/spool.h"
 
 namespace transit {
@@ -30,6 +31,11 @@ class Launches {
 
   void record(const ApiCall& api, const CUpti_CallbackData& call);
 
+  // Records a launch, and returns it unless it is only captured. Valid until the
+  // thread's next.
+  const SubmittedLaunch* record_for_inspection(const ApiCall& api,
+                                               const CUpti_CallbackData& call);
+
   // From now on a launch may be recorded in a graph instead of run.
   void expect_captures() { captures_seen_.store(true, std::memory_order_relaxed); }
 
@@ -37,7 +43,14 @@ class Launches {
   uint64_t take_time_ns() { return time_ns_.exchange(0, std::memory_order_relaxed); }
 
  private:
-  void record_untimed(const ApiCall& api, const CUpti_CallbackData& call);
+  struct Recorded {
+    LaunchRecord launch;
+    Launched launched;
+    AccessCollector accesses;
+    bool is_captured;
+  };
+
+  const Recorded& record_untimed(const ApiCall& api, const CUpti_CallbackData& call);
   bool is_captured(const LaunchRecord& launch) const;
 
   const DriverApi& driver_;

@@ -6,7 +6,7 @@
 
 namespace transit {
 
-void AccessCollector::begin(const LiveAllocations::View& live) {
+void AccessCollector::start(const LiveAllocations::View& live) {
   live_ = &live;
   num_accesses_ = 0;
   num_dropped_ = 0;

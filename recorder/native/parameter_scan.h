@@ -14,7 +14,7 @@ namespace transit {
 class AccessCollector {
  public:
   // `live` must outlive the collecting.
-  void begin(const LiveAllocations::View& live);
+  void start(const LiveAllocations::View& live);
 
   // A range that is known exactly. Nothing when it is in no live allocation.
   void add_range(uint64_t address, uint64_t bytes, Direction direction,
@@ -24,9 +24,9 @@ class AccessCollector {
   void scan_parameters(const FunctionLayout& layout, void** kernel_params);
   void scan_buffer(void** extra);
 
-  std::vector<AccessRecord> collected() const {
-    return {accesses_, accesses_ + num_accesses_};
-  }
+  const AccessRecord* begin() const { return accesses_; }
+  const AccessRecord* end() const { return accesses_ + num_accesses_; }
+  size_t size() const { return num_accesses_; }
   void write(uint64_t launch_id, SpoolTable<AccessRecord>& table);
 
  private:

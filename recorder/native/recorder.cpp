@@ -29,6 +29,20 @@ void on_observed_free(uint64_t address, uint32_t allocation_id) {
   call_recorder([&](Recorder& r) { r.on_free(address, allocation_id); });
 }
 
+// While one lives, what its thread asks of the driver is the recorder's own doing.
+class OwnCalls {
+ public:
+  OwnCalls() { in_progress_ = true; }
+  ~OwnCalls() { in_progress_ = false; }
+  OwnCalls(const OwnCalls&) = delete;
+  OwnCalls& operator=(const OwnCalls&) = delete;
+  static bool in_progress() { return in_progress_; }
+
+ private:
+  static thread_local bool in_progress_;
+};
+thread_local bool OwnCalls::in_progress_ = false;
+
 void on_exit() {
   call_recorder([](Recorder& r) { r.finish(); });
 }
@@ -191,28 +205,58 @@ void Recorder::on_free(uint64_t address, uint32_t allocation_id) {
 }
 
 void Recorder::on_driver_call(CUpti_CallbackId cbid, const CUpti_CallbackData& call) {
+  if (OwnCalls::in_progress()) return;
   const ApiCall* api = launches_.find(cbid);
   if (api == nullptr && graphs_.on_driver_call(cbid, call)) return;
-  if (call.callbackSite != CUPTI_API_ENTER) return;
-  if (api == nullptr) return launches_.expect_captures();
-  if (state() == RecorderState::kRecording) launches_.record(*api, call);
+  if (api == nullptr) {
+    if (call.callbackSite == CUPTI_API_ENTER) launches_.expect_captures();
+    return;
+  }
+  switch (state()) {
+    case RecorderState::kRecording:
+      if (call.callbackSite == CUPTI_API_ENTER) launches_.record(*api, call);
+      return;
+    case RecorderState::kInspecting:
+      return inspect(*api, call);
+    default:
+      return;
+  }
+}
+
+void Recorder::inspect(const ApiCall& api, const CUpti_CallbackData& call) {
+  thread_local const SubmittedLaunch* submitted = nullptr;
+  const OwnCalls own;
+  Inspector* inspector = inspector_.load(std::memory_order_acquire);
+  if (call.callbackSite == CUPTI_API_ENTER) {
+    submitted = launches_.record_for_inspection(api, call);
+    if (submitted != nullptr && inspector != nullptr) inspector->before(*submitted);
+  } else if (submitted != nullptr) {
+    if (inspector != nullptr) inspector->after(*submitted);
+    submitted = nullptr;
+  }
 }
 
 void Recorder::end_iteration(uint32_t step) {
-  bool starts = false, stops = false;
+  bool starts = false, was_last = false;
   {
     std::lock_guard<std::mutex> lock(transition_);
     ++num_iterations_;
-    if (state() == RecorderState::kRecording) {
-      add_mark(MarkKind::kIterationEnd, step);
-      stops = max_iterations_ > 0 && ++num_recorded_iterations_ >= max_iterations_;
+    if (is_recording()) {
+      was_last = end_recorded_iteration(step);
     } else if (state() == RecorderState::kWaiting && has_context_) {
       starts = num_iterations_ >= num_skipped_iterations_;
       if (starts) state_.store(RecorderState::kRecording);
     }
   }
   if (starts) start(step);
-  if (stops) stop();
+  if (was_last) inspect_or_stop();
+}
+
+// Returns whether it was the last one recorded for its purpose.
+bool Recorder::end_recorded_iteration(uint32_t step) {
+  add_mark(MarkKind::kIterationEnd, step);
+  if (state() == RecorderState::kInspecting) return true;
+  return max_iterations_ > 0 && ++num_recorded_iterations_ >= max_iterations_;
 }
 
 void Recorder::add_blocks(const BlockRecord* blocks, size_t count) {
@@ -272,10 +316,48 @@ std::string Recorder::enable_launch_callbacks() {
   return {};
 }
 
+bool Recorder::is_recording() const {
+  return state() == RecorderState::kRecording || state() == RecorderState::kInspecting;
+}
+
+void Recorder::inspect_or_stop() {
+  {
+    std::lock_guard<std::mutex> lock(work_);
+    end_inspection();
+    while (is_recording() && num_inspected_ < inspectors_.size()) {
+      if (begin_inspection(*inspectors_[num_inspected_++])) return;
+    }
+  }
+  stop();
+}
+
+bool Recorder::begin_inspection(Inspector& inspector) {
+  const OwnCalls own;
+  contexts_.synchronize(driver_);
+  const std::string problem = inspector.begin();
+  if (!problem.empty()) {
+    say(problem);
+    return false;
+  }
+  add_mark(MarkKind::kPurposeChanged, static_cast<uint32_t>(inspector.purpose()));
+  inspector_.store(&inspector, std::memory_order_release);
+  state_.store(RecorderState::kInspecting);
+  return true;
+}
+
+void Recorder::end_inspection() {
+  if (Inspector* inspector = inspector_.exchange(nullptr)) {
+    const OwnCalls own;
+    contexts_.synchronize(driver_);
+    inspector->end();
+  }
+}
+
 // Not from a CUPTI callback: synchronising in one can wait for itself.
 void Recorder::stop() {
   std::lock_guard<std::mutex> lock(work_);
-  if (state_.exchange(RecorderState::kStopped) != RecorderState::kRecording) return;
+  if (!is_recording()) return;
+  state_.store(RecorderState::kStopped);
   add_mark(MarkKind::kRecordingStopped, num_iterations_);
   contexts_.synchronize(driver_);
   flush();
@@ -302,7 +384,7 @@ void Recorder::run_flusher() {
     lock.unlock();
     {
       std::lock_guard<std::mutex> work(work_);
-      if (state() == RecorderState::kRecording) flush();
+      if (is_recording()) flush();
     }
     spool_.prepare();
     lock.lock();

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -17,13 +18,19 @@
 #include "recorder/native/driver_api.h"
 #include "recorder/native/function_layouts.h"
 #include "recorder/native/graphs.h"
+#include "recorder/native/inspector.h"
 #include "recorder/native/launches.h"
 #include "recorder/native/spool.h"
 #include "runtime/native/observer.h"
 
 namespace transit {
 
-enum class RecorderState : int { kWaiting = 0, kRecording = 1, kStopped = 2 };
+enum class RecorderState : int {
+  kWaiting = 0,
+  kRecording = 1,
+  kStopped = 2,
+  kInspecting = 3,  // recording as well, and an inspector looks closer
+};
 
 class Recorder {
  public:
@@ -61,8 +68,14 @@ class Recorder {
   void on_context_created(CUcontext context);
   void describe_once(CUdevice device);
   void on_driver_call(CUpti_CallbackId cbid, const CUpti_CallbackData& call);
+  void inspect(const ApiCall& api, const CUpti_CallbackData& call);
 
+  bool is_recording() const;
+  bool end_recorded_iteration(uint32_t step);
   void start(uint32_t step);
+  void inspect_or_stop();
+  bool begin_inspection(Inspector& inspector);
+  void end_inspection();
   void stop();
   void add_mark(MarkKind kind, uint32_t value);
   void flush();
@@ -82,6 +95,11 @@ class Recorder {
   Launches launches_{driver_, contexts_, live_, layouts_, graphs_, spool_};
   Activities activities_{cupti_, spool_};
   CUpti_SubscriberHandle subscriber_ = nullptr;
+
+  // Each has its iteration, one after the other.
+  std::vector<std::unique_ptr<Inspector>> inspectors_;
+  std::atomic<Inspector*> inspector_{nullptr};
+  size_t num_inspected_ = 0;
 
   std::atomic<RecorderState> state_{RecorderState::kWaiting};
   std::atomic<bool> expects_iterations_{false};

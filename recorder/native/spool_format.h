@@ -148,14 +148,20 @@ enum class MarkKind : uint32_t {
   kIterationEnd = 2,  // an optimizer step returned
   kRecordingStopped = 3,
   kRecordingComplete = 4,  // all of it is in the spool, the framework's history too
+  kPurposeChanged = 5,     // what the iterations from here on are recorded for
 };
+
+// What an iteration is recorded for. Times count only if it is kTiming: the others are
+// slowed down.
+enum class Purpose : uint32_t { kTiming = 0, kDirection = 1, kAudit = 2 };
 
 // mark.spool
 struct MarkRecord {
   uint64_t host_ns;
   uint64_t launch_id;  // of the next launch
   uint32_t kind;       // MarkKind
-  uint32_t value;      // kIterationEnd: how many steps the job has made
+  uint32_t value;      // kIterationEnd: how many steps the job has made;
+                       // kPurposeChanged: Purpose
 };
 static_assert(sizeof(MarkRecord) == 24);
 
@@ -184,6 +190,24 @@ struct OverheadRecord {
   uint32_t kind, dropped_records;
 };
 static_assert(sizeof(OverheadRecord) == 24);
+
+// error.spool: CUPTI calls that failed while recording.
+struct ErrorRecord {
+  uint64_t host_ns;
+  uint64_t count;
+  uint32_t what_name_id, reason_name_id;
+};
+static_assert(sizeof(ErrorRecord) == 24);
+
+// sample.spool: one instant, at the start of the recording, now and then, and at its
+// end. The two clocks tell when the first was set; the counts are to agree.
+struct SampleRecord {
+  uint64_t realtime_ns, monotonic_ns;
+  uint64_t hooked_launches;    // seen by the shim, over the life of the process
+  uint64_t recorded_launches;  // the next launch id
+  uint64_t captured_launches;  // not recorded, since they only went into a graph
+};
+static_assert(sizeof(SampleRecord) == 40);
 
 // name.spool: text in pieces; a name's pieces are consecutive, its last one is not full
 // or is followed by another name.

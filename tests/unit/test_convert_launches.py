@@ -90,7 +90,19 @@ def test_iterations_lie_between_ends_of_steps(
     launches = [factory.launch(index) for index in range(8)]
     trace = factory.trace(tmp_path, launch=launches, mark=marks)
     rows = [tuple(row.values()) for row in trace.table(0, "iterations").to_pylist()]
-    assert rows == [(*bounds, "optimizer step") for bounds in expected]
+    assert rows == [(*bounds, "optimizer step", "timing") for bounds in expected]
+
+
+def test_an_inspected_iteration_has_another_purpose(tmp_path: Path) -> None:
+    marks = _marks(3, 2, 5, 8)
+    marks.insert(3, {"kind": 5, "value": 1, "launch_id": 5})
+    launches = [factory.launch(index) for index in range(8)]
+    trace = factory.trace(tmp_path, launch=launches, mark=marks)
+    assert factory.column(trace, "iterations", "purpose") == [
+        "timing",
+        "timing",
+        "direction",
+    ]
 
 
 def test_overhead_and_drops_are_kept(tmp_path: Path) -> None:

@@ -81,7 +81,8 @@ def test_real_traces(
     assert first_start_ns in {launch["start_ns"] for launch in launches}
     iterations = trace.table(rank, "iterations").to_pylist()
     assert [tuple(row.values()) for row in iterations] == [
-        (step, 40 * i, 40 * i + 39, "profiler step") for i, step in enumerate(steps)
+        (step, 40 * i, 40 * i + 39, "profiler step", "timing")
+        for i, step in enumerate(steps)
     ]
     assert summary.notes == []
 

@@ -127,7 +127,7 @@ def find_iterations(process: Process, launches: Launches) -> tuple[pa.Table, int
     numbers, begin_ns, end_ns, found_by = _steps(process)
     low = launches.next_at(begin_ns)
     high = launches.next_at(end_ns) - 1
-    rows: list[tuple[int, int, int, str]] = []
+    rows: list[tuple[int, int, int, str, str]] = []
     num_left_out = 0
     for number, first, stop in zip(numbers, low.tolist(), high.tolist(), strict=True):
         if first > stop:
@@ -135,12 +135,12 @@ def find_iterations(process: Process, launches: Launches) -> tuple[pa.Table, int
         if rows and (number <= rows[-1][0] or first <= rows[-1][2]):
             num_left_out += 1
             continue
-        rows.append((number, first, stop, found_by))
-    columns = zip(*rows, strict=True) if rows else [[]] * 4
+        rows.append((number, first, stop, found_by, "timing"))
+    columns = zip(*rows, strict=True) if rows else [[]] * 5
     schema = TABLES["iterations"]
     arrays = [
         pa.array(values, pa.string()).dictionary_encode()
-        if field.name == "found_by"
+        if pa.types.is_dictionary(field.type)
         else pa.array(values, pa.int64())
         for field, values in zip(schema, columns, strict=True)
     ]
