@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from transit import __version__
 from transit.errors import JobError, TraceError
 from transit.recorder import launches, tables, uvm
+from transit.recorder.accesses import Accesses
 from transit.recorder.columns import DamagedError
 from transit.recorder.graphs import GraphNodes
+from transit.recorder.launches import Launches
 from transit.recorder.spool import Spool
 from transit.traces.manifest import (
     Clocks,
@@ -25,6 +28,7 @@ from transit.traces.manifest import (
     RankInfo,
     SkippedProcess,
 )
+from transit.traces.schema import empty
 from transit.traces.writer import TraceWriter
 
 FAILURE_FILE = "failure.txt"
@@ -177,61 +181,78 @@ def _convert_rank(
     writer: TraceWriter, rank: int, spool: Spool, seen_by_hooks: int | None
 ) -> RankInfo:
     try:
-        rows, losses = _tables(spool)
+        recording = _Recording.read(spool)
+        counts = {
+            name: writer.write(rank, name, rows)
+            for name, rows in recording.tables().items()
+        }
     except DamagedError as error:
         raise TraceError(f"{spool.folder} is damaged: {error}.") from error
-    for name, table in rows.items():
-        writer.write(rank, name, table)
-    return _rank_info(rank, spool, rows, losses, seen_by_hooks)
+    return _rank_info(rank, recording, counts, seen_by_hooks)
 
 
-def _tables(spool: Spool) -> tuple[dict[str, pa.Table], Losses]:
-    nodes = GraphNodes.read(spool)
-    launched = launches.join(spool, nodes)
-    allocated = tables.allocations(spool)
-    blocks = tables.blocks(spool, launched, allocated)
-    accesses, num_unresolved = tables.accesses(
-        spool, launched, nodes, allocated, blocks
-    )
-    rows = {
-        "launches": launched.table,
-        "graph_nodes": nodes.table(
-            launched.correlation_of(nodes.launch_ids), spool.records["activity"]
-        ),
-        "accesses": accesses,
-        "allocations": allocated.table,
-        "blocks": blocks.table,
-        "uvm_migrations": uvm.migrations(spool.records["uvm"]),
-        "uvm_faults": uvm.faults(spool.records["uvm"]),
-        "uvm_events": uvm.events(spool.records["uvm"]),
-        "iterations": tables.iterations(spool, launched),
-        "overhead": uvm.overhead(spool.records["overhead"]),
-    }
-    losses = Losses(
-        dropped=spool.num_dropped
-        + int(spool.records["overhead"]["dropped_records"].sum(dtype=np.int64)),
-        torn=spool.num_torn,
-        unresolved_accesses=num_unresolved,
-        unresolved_blocks=blocks.num_unresolved,
-        unmatched_activities=launched.num_unmatched_activities,
-        untimed_activities=launched.num_untimed_activities
-        + uvm.num_untimed(spool.records["uvm"]),
-        clock_steps=launched.num_clock_steps,
-    )
-    return rows, losses
+@dataclass(frozen=True)
+class _Recording:
+    """One process's records, joined; what accesses count is known after writing."""
+
+    spool: Spool
+    nodes: GraphNodes
+    launched: Launches
+    allocated: tables.Allocations
+    blocks: tables.Blocks
+    accesses: Accesses
+
+    @classmethod
+    def read(cls, spool: Spool) -> Self:
+        nodes = GraphNodes.read(spool)
+        launched = launches.join(spool, nodes)
+        allocated = tables.allocations(spool)
+        blocks = tables.blocks(spool, launched, allocated)
+        accesses = Accesses(spool, launched, nodes, allocated, blocks)
+        return cls(spool, nodes, launched, allocated, blocks, accesses)
+
+    def tables(self) -> dict[str, pa.Table | Iterable[pa.Table]]:
+        records = self.spool.records
+        return {
+            "launches": self.launched.table,
+            "graph_nodes": self.nodes.table(
+                self.launched.correlation_of(self.nodes.launch_ids), records["activity"]
+            ),
+            "accesses": self.accesses,
+            "allocations": self.allocated.table,
+            "blocks": self.blocks.table,
+            "uvm_migrations": uvm.migrations(records["uvm"]),
+            "uvm_faults": uvm.faults(records["uvm"]),
+            "uvm_events": uvm.events(records["uvm"]),
+            "iterations": tables.iterations(self.spool, self.launched),
+            "audit": empty("audit"),
+            "overhead": uvm.overhead(records["overhead"]),
+        }
+
+    @property
+    def losses(self) -> Losses:
+        overhead = self.spool.records["overhead"]
+        return Losses(
+            dropped=self.spool.num_dropped
+            + int(overhead["dropped_records"].sum(dtype=np.int64)),
+            torn=self.spool.num_torn,
+            unresolved_accesses=self.accesses.num_unresolved,
+            unresolved_blocks=self.blocks.num_unresolved,
+            unmatched_activities=self.launched.num_unmatched_activities,
+            untimed_activities=self.launched.num_untimed_activities
+            + uvm.num_untimed(self.spool.records["uvm"]),
+            clock_steps=self.launched.num_clock_steps,
+        )
 
 
 def _rank_info(
-    rank: int,
-    spool: Spool,
-    rows: dict[str, pa.Table],
-    losses: Losses,
-    seen_by_hooks: int | None,
+    rank: int, recording: _Recording, counts: dict[str, int], seen_by_hooks: int | None
 ) -> RankInfo:
+    spool = recording.spool
     process = spool.records["process"][0]
-    records = spool.records["launch"]
-    kernels = records["launch_id"][records["kind"] == launches.KERNEL]
-    touching = np.unique(rows["accesses"]["launch_id"].to_numpy())
+    kernels = np.asarray(
+        pc.equal(recording.launched.table["kind"], pa.scalar("kernel"))
+    )
     return RankInfo(
         rank=rank,
         local_rank=int(process["local_rank"]),
@@ -242,15 +263,17 @@ def _rank_info(
         cupti_version=int(process["cupti_version"]),
         torch_version=_version_of("torch", spool),
         clocks=_clocks(spool),
-        counts={name: table.num_rows for name, table in rows.items()},
+        counts=counts,
         launches_seen_by_hooks=seen_by_hooks,
-        launches_seen_by_cupti=len(records),
-        kernel_launches=len(kernels),
+        launches_seen_by_cupti=len(spool.records["launch"]),
+        kernel_launches=int(np.count_nonzero(kernels)),
         kernel_activities=int(
             np.count_nonzero(spool.records["activity"]["kind"] == launches.KERNEL)
         ),
-        kernel_launches_with_access=int(np.count_nonzero(np.isin(kernels, touching))),
-        losses=losses,
+        kernel_launches_with_access=int(
+            np.count_nonzero(kernels & recording.accesses.has_access)
+        ),
+        losses=recording.losses,
     )
 
 

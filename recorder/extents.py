@@ -126,10 +126,9 @@ class Lifetimes:
 def bytes_to_next_base(bases: Ints, places: Ints, ends: Ints) -> Ints:
     """Return how far it is from each place to the next base, or its allocation's end.
 
-    All in one line of addresses in which allocations do not overlap.
+    All in one line of addresses in which allocations do not overlap; the bases ascend.
     """
-    known: Ints = np.append(np.unique(bases), NEVER)
-    following = known[np.searchsorted(known, places, "right")]
+    following = np.append(bases, NEVER)[np.searchsorted(bases, places, "right")]
     reach: Ints = np.minimum(following, ends) - places
     return reach
 

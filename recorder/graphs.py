@@ -48,6 +48,22 @@ class GraphLaunches:
         graph = records["graph"][known][first].astype(np.int64)
         return cls(int64(ids, "launch id"), graph)
 
+    def between(self, start: int, stop: int) -> GraphLaunches:
+        """Return those with ids from `start` to before `stop`."""
+        first, last = np.searchsorted(self.launch_ids, (start, stop))
+        return GraphLaunches(self.launch_ids[first:last], self.graph[first:last])
+
+    def find(self, graph: Ints) -> tuple[Ints, Ints]:
+        """Return each launch's first row, and how many there are.
+
+        Parameters
+        ----------
+        graph
+            The graph that each row belongs to, ascending.
+        """
+        first = np.searchsorted(graph, self.graph)
+        return first, np.searchsorted(graph, self.graph, side="right") - first
+
     def expand(self, graph: Ints) -> tuple[Ints, Ints]:
         """Pair each launch with the rows of its graph.
 
@@ -61,8 +77,7 @@ class GraphLaunches:
         launch, row
             Of each pair the place of the launch, and the row.
         """
-        first = np.searchsorted(graph, self.graph)
-        count = np.searchsorted(graph, self.graph, side="right") - first
+        first, count = self.find(graph)
         launch = np.repeat(np.arange(len(count)), count)
         skipped = np.cumsum(count) - count - first
         return launch, np.arange(len(launch)) - skipped[launch]
@@ -142,17 +157,3 @@ class GraphNodes:
         for row, name in enumerate(("start_ns", "end_ns")):
             times[row, found] = activity[name][at[found]]
         return times[0], times[1]
-
-
-def accesses(spool: Spool, launches: GraphLaunches) -> tuple[Records, Ints]:
-    """Return all accesses by launch, and each one's node, -1 outside of graphs."""
-    plain, of_nodes = spool.records["access"], spool.records["graph_access"]
-    of_nodes = of_nodes[np.argsort(of_nodes["launch_id"], kind="stable")]
-    key = int64(of_nodes["launch_id"], "graph node")
-    launch, row = launches.expand(key >> 32)
-    if not len(row):
-        return plain, np.full(len(plain), -1)
-    expanded = of_nodes[row]
-    expanded["launch_id"] = launches.launch_ids[launch]
-    node = np.append(np.full(len(plain), -1), key[row] & 0xFFFFFFFF)
-    return np.concatenate([plain, expanded]), node

@@ -20,18 +20,10 @@ from transit.recorder.columns import (
     labels,
     nullable,
 )
-from transit.recorder.extents import (
-    BEFORE,
-    Lifetimes,
-    bytes_to_next_base,
-)
-from transit.recorder.graphs import GraphNodes
-from transit.recorder.graphs import accesses as graph_accesses
+from transit.recorder.extents import BEFORE, Lifetimes
 from transit.recorder.launches import Launches
-from transit.recorder.spool import Spool
+from transit.recorder.spool import Records, Spool
 
-DIRECTIONS = {0: "unknown", 1: "read", 2: "write", 3: "both"}
-SOURCES = {1: "parameter", 2: "copy", 3: "set"}
 ALLOCATION_APIS = {
     1: "mem_alloc",
     2: "managed",
@@ -41,7 +33,8 @@ ALLOCATION_APIS = {
     6: "host",
 }
 RECORDING_STARTED, ITERATION_END = 1, 2
-RECORDING_COMPLETE = 4
+RECORDING_COMPLETE, PURPOSE_CHANGED = 4, 5
+PURPOSES = {0: "timing", 1: "direction", 2: "audit"}
 
 
 @dataclass(frozen=True)
@@ -141,83 +134,6 @@ def blocks(spool: Spool, launched: Launches, allocated: Allocations) -> Blocks:
     )
 
 
-def accesses(
-    spool: Spool,
-    launched: Launches,
-    nodes: GraphNodes,
-    allocated: Allocations,
-    blocks: Blocks,
-) -> tuple[pa.Table, int]:
-    """Resolve accesses to places in allocations; also count those that resist."""
-    records, node = graph_accesses(spool, nodes.launches)
-    launch_ids = int64(records["launch_id"], "launch id")
-    launch_row = np.searchsorted(launched.ids, launch_ids)
-    known = np.append(launched.ids, -1)[launch_row] == launch_ids
-    row = allocated.rows(records["allocation_id"])
-    address = int64(records["address"], "address")
-    # A graph is read before it is launched: what was there may have gone and come back.
-    later = np.flatnonzero(known & (node >= 0))
-    row[later] = allocated.lifetimes.find(
-        address[later], launched.host_ns[launch_row[later]]
-    )
-    base = np.append(allocated.lifetimes.address, 0)
-    end = np.append(allocated.lifetimes.end, 0)
-    offset = address - base[row]
-    known &= (row >= 0) & (offset >= 0) & (address < end[row])
-
-    keep = np.flatnonzero(known)
-    place = allocated.line_start[row[keep]] + offset[keep]
-    keep = keep[np.lexsort((node[keep], place, launch_row[keep]))]
-    row, offset = row[keep], offset[keep]
-    host_ns = launched.host_ns[launch_row[keep]]
-    size = int64(records["bytes"][keep], "access size")
-    reach, extent = _extents(size, row, offset, host_ns, allocated, blocks)
-    to_end = allocated.lifetimes.bytes[row] - offset
-    columns: dict[str, Any] = {
-        "launch_id": launch_ids[keep],
-        "allocation_id": allocated.ids[row],
-        "offset": offset,
-        "bytes": np.minimum(reach, to_end),
-        "extent": labels(extent, {_EXACT: "exact", _BLOCK: "block", _GAP: "gap"}),
-        "direction": known_labels(records["direction"][keep], DIRECTIONS, "direction"),
-        "source": known_labels(records["source"][keep], SOURCES, "access source"),
-        "graph_node": nullable(node[keep], node[keep] < 0),
-    }
-    return pa.table(columns), len(known) - len(keep)
-
-
-_EXACT, _BLOCK, _GAP = range(3)
-
-
-def _extents(
-    size: Ints,
-    row: Ints,
-    offset: Ints,
-    host_ns: Ints,
-    allocated: Allocations,
-    blocks: Blocks,
-) -> tuple[Ints, Ints]:
-    """Return how many bytes each access may reach, and how that is known."""
-    reach = size.copy()
-    extent = np.full(len(reach), _EXACT, np.int64)
-    # Bases are those of all launches and of all blocks.
-    start = allocated.line_start
-    places = start[row] + offset
-    gap = bytes_to_next_base(
-        np.concatenate([places, start[blocks.allocation_row] + blocks.offset]),
-        places,
-        start[row + 1],
-    )
-    address = allocated.lifetimes.address[row] + offset
-    unknown = np.flatnonzero(reach == 0)
-    reach[unknown], extent[unknown] = gap[unknown], _GAP
-    block = blocks.lifetimes.find(address[unknown], host_ns[unknown])
-    inside, block = unknown[block >= 0], block[block >= 0]
-    reach[inside] = blocks.lifetimes.end[block] - address[inside]
-    extent[inside] = _BLOCK
-    return reach, extent
-
-
 def iterations(spool: Spool, launched: Launches) -> pa.Table:
     """Return the launches between each two ends of an optimizer step."""
     marks = spool.records["mark"]
@@ -225,12 +141,13 @@ def iterations(spool: Spool, launched: Launches) -> pa.Table:
     ends = marks[marks["kind"] == ITERATION_END]
     bounds = int64(ends["launch_id"], "launch id")
     steps = ends["value"].astype(np.int64)
+    purposes = _purposes(marks)[marks["kind"] == ITERATION_END]
     # A recording that skipped steps starts when one ends.
     started = marks[marks["kind"] == RECORDING_STARTED]
     if len(started) and len(steps) and steps[0] > 1:
         bounds = np.append(started["launch_id"][:1].astype(np.int64), bounds)
     else:
-        steps = steps[1:]
+        steps, purposes = steps[1:], purposes[1:]
     ids = launched.ids
     low = np.searchsorted(ids, bounds[:-1])
     high = np.searchsorted(ids, bounds[1:]) - 1
@@ -241,5 +158,13 @@ def iterations(spool: Spool, launched: Launches) -> pa.Table:
         "first_launch_id": ids[low],
         "last_launch_id": ids[high],
         "found_by": constant("optimizer step", len(low)),
+        "purpose": known_labels(purposes[full], PURPOSES, "purpose"),
     }
     return pa.table(columns)
+
+
+def _purposes(marks: Records) -> Ints:
+    """Return what the job was recorded for at each mark."""
+    changes = np.flatnonzero(marks["kind"] == PURPOSE_CHANGED)
+    last = np.searchsorted(changes, np.arange(len(marks)), side="right") - 1
+    return np.where(last >= 0, np.append(marks["value"][changes], 0)[last], 0)

@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 FORMAT: Final = "transit-trace"
-VERSION = 2
+VERSION = 3
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
@@ -53,7 +53,12 @@ ACCESSES = _table(
         "direction": _NAME,
         "source": _NAME,
     },
-    {"bytes": pa.int64(), "extent": _NAME, "graph_node": pa.int32()},
+    {
+        "bytes": pa.int64(),
+        "extent": _NAME,
+        "direction_source": _NAME,
+        "graph_node": pa.int32(),
+    },
 )
 
 GRAPH_NODES = _table(
@@ -123,7 +128,18 @@ ITERATIONS = _table(
         "last_launch_id": pa.int64(),
         "found_by": _NAME,
     },
-    {},
+    {"purpose": _NAME},
+)
+
+AUDIT = _table(
+    {
+        "allocation_id": pa.int64(),
+        "offset": pa.int64(),
+        "bytes": pa.int64(),
+        "access": _NAME,
+        "is_explained": pa.bool_(),
+    },
+    {"launch_id": pa.int64()},
 )
 
 OVERHEAD = _table(
@@ -146,12 +162,19 @@ TABLES: dict[str, pa.Schema] = {
     "uvm_faults": UVM_FAULTS,
     "uvm_events": UVM_EVENTS,
     "iterations": ITERATIONS,
+    "audit": AUDIT,
     "overhead": OVERHEAD,
 }
 
 # The version that brought a table, or a column of one: in an older trace the table has
 # no rows, and the column, which may be null, is.
-SINCE_VERSION: Final = {"graph_nodes": 2, "accesses.graph_node": 2}
+SINCE_VERSION: Final = {
+    "graph_nodes": 2,
+    "accesses.graph_node": 2,
+    "accesses.direction_source": 3,
+    "iterations.purpose": 3,
+    "audit": 3,
+}
 
 # Each table's rows are in this order.
 SORTED_BY: dict[str, tuple[str, ...]] = {
@@ -164,6 +187,7 @@ SORTED_BY: dict[str, tuple[str, ...]] = {
     "uvm_faults": ("start_ns",),
     "uvm_events": ("start_ns",),
     "iterations": ("iteration",),
+    "audit": ("allocation_id", "offset"),
     "overhead": ("start_ns",),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -58,14 +59,17 @@ class TraceWriter:
         """Remove what was not finished."""
         shutil.rmtree(self._partial, ignore_errors=True)
 
-    def write(self, rank: int, table: str, rows: pa.Table) -> None:
-        """Write one table of one rank; `rows` has the table's columns in any order."""
-        schema = TABLES[table]
-        rows = rows.select(schema.names).cast(schema)
+    def write(self, rank: int, table: str, rows: pa.Table | Iterable[pa.Table]) -> int:
+        """Write one table of one rank, and return how many rows it has.
+
+        `rows` has the table's columns in any order. Given in parts, of which the row
+        groups are made, the table need never be in memory as a whole.
+        """
+        parts = [rows] if isinstance(rows, pa.Table) else rows
         folder = self._partial / f"rank={rank}"
         try:
             folder.mkdir(exist_ok=True)
-            _write_parquet(folder / f"{table}.parquet", rank, table, rows)
+            return _write_parquet(folder / f"{table}.parquet", rank, table, parts)
         except OSError as error:
             raise TraceError(f"Cannot write {self._path}: {error}.") from error
 
@@ -112,8 +116,9 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
         )
 
 
-def _write_parquet(path: Path, rank: int, table: str, rows: pa.Table) -> None:
-    names = rows.schema.names
+def _write_parquet(path: Path, rank: int, table: str, parts: Iterable[pa.Table]) -> int:
+    schema = TABLES[table].with_metadata(file_metadata(table, rank))
+    names = schema.names
     encoding: dict[str, Any] = {
         "compression": "zstd",
         "use_dictionary": [name for name in names if name not in DELTA_ENCODED],
@@ -124,14 +129,14 @@ def _write_parquet(path: Path, rank: int, table: str, rows: pa.Table) -> None:
             pq.SortingColumn(names.index(name)) for name in SORTED_BY[table]
         ],
     }
-    pq.write_table(
-        rows.replace_schema_metadata(file_metadata(table, rank)),
-        path,
-        row_group_size=ROW_GROUP_ROWS,
-        write_page_index=True,
-        write_page_checksum=True,
-        **encoding,
-    )
+    num_rows = 0
+    with pq.ParquetWriter(
+        path, schema, write_page_index=True, write_page_checksum=True, **encoding
+    ) as writer:
+        for rows in parts:
+            num_rows += rows.num_rows
+            writer.write_table(rows.select(names).cast(schema), ROW_GROUP_ROWS)
+    return num_rows
 
 
 def _umask() -> int:

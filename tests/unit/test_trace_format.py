@@ -27,6 +27,8 @@ def _column(field: pa.Field) -> st.SearchStrategy[Any]:
     kind = field.type
     if pa.types.is_dictionary(kind):
         values: st.SearchStrategy[Any] = st.text(max_size=8)
+    elif pa.types.is_boolean(kind):
+        values = st.booleans()
     else:
         low = 0 if pa.types.is_unsigned_integer(kind) else -(2 ** (kind.bit_width - 1))
         values = st.integers(low, low + 2**kind.bit_width - 1)
