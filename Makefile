@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CMAKE = $(BIN)/cmake -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN)/python) \
 	-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 FOLDERS := compiler examples recorder runtime traces
-NATIVE_FOLDERS := recorder/native runtime/native runtime/simgpu
+NATIVE_FOLDERS := recorder/native runtime/native runtime/simgpu tests/native
 SOURCES := CMakeLists.txt pyproject.toml README.md LICENSE \
 	$(shell find cmake src $(FOLDERS) -type f -not -name '*.pyc' -not -name '*.md')
 NATIVE_SOURCES := $(shell find $(NATIVE_FOLDERS) -name '*.cpp' -o -name '*.h')

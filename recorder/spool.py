@@ -161,6 +161,12 @@ BLOCK = np.dtype(
         ("device", "<i4"),
     ]
 )
+HISTORY = np.dtype(
+    [("begin_ns", "<u8"), ("end_ns", "<u8"), ("device", "<i4"), ("reserved", "<u4")]
+)
+LABEL = np.dtype(
+    [("host_ns", "<u8"), ("address", "<u8"), ("name_id", "<u4"), ("reserved", "<u4")]
+)
 FRAMEWORK = np.dtype([("name_id", "<u4"), ("version_id", "<u4")])
 OVERHEAD = np.dtype(
     [
@@ -168,6 +174,23 @@ OVERHEAD = np.dtype(
         ("end_ns", "<u8"),
         ("kind", "<u4"),
         ("dropped_records", "<u4"),
+    ]
+)
+ERROR = np.dtype(
+    [
+        ("host_ns", "<u8"),
+        ("count", "<u8"),
+        ("what_name_id", "<u4"),
+        ("reason_name_id", "<u4"),
+    ]
+)
+SAMPLE = np.dtype(
+    [
+        ("realtime_ns", "<u8"),
+        ("monotonic_ns", "<u8"),
+        ("hooked_launches", "<u8"),
+        ("recorded_launches", "<u8"),
+        ("captured_launches", "<u8"),
     ]
 )
 NAME = np.dtype(
@@ -189,8 +212,12 @@ RECORDS: dict[str, np.dtype[np.void]] = {
     "memory": MEMORY,
     "mark": MARK,
     "block": BLOCK,
+    "history": HISTORY,
+    "label": LABEL,
     "framework": FRAMEWORK,
     "overhead": OVERHEAD,
+    "error": ERROR,
+    "sample": SAMPLE,
     "name": NAME,
 }
 

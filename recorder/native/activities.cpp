@@ -4,13 +4,12 @@
 #include <cstdlib>
 #include <iterator>
 
-#include "recorder/native/failure.h"
-
 namespace transit {
 namespace {
 
 // CUPTI fills the newest struct it knows. The fields read here lie alike in all
-// versions from CUDA 12.0 on, as far as the headers let it be checked.
+// versions from CUDA 12.1 to 13.5: compared in their headers, and here as far as this
+// one lets it be checked.
 using Kernel = CUpti_ActivityKernel9;
 using Copy = CUpti_ActivityMemcpy5;
 using PeerCopy = CUpti_ActivityMemcpyPtoP4;
@@ -36,8 +35,9 @@ TRANSIT_SAME_PLACE(Overhead, CUpti_ActivityOverhead3, end);
 #undef TRANSIT_SAME_PLACE
 
 constexpr size_t kBufferBytes = size_t{4} << 20;
+constexpr size_t kSmallestBufferBytes = size_t{64} << 10;
 constexpr size_t kBufferAlignment = 64;
-constexpr uint32_t kFirstVersionWithOverheadData = 130000;
+constexpr uint32_t kFirstVersionWithOverheadData = 22;  // of CUDA 12.4
 
 // Never KIND_KERNEL: it serialises.
 constexpr CUpti_ActivityKind kRequiredKinds[] = {
@@ -88,6 +88,7 @@ std::string Activities::enable() {
     if (result == CUPTI_SUCCESS) result = cupti_.cuptiActivityEnable(kind);
   }
   if (result != CUPTI_SUCCESS) {
+    for (CUpti_ActivityKind kind : kRequiredKinds) cupti_.cuptiActivityDisable(kind);
     return "CUPTI cannot trace the GPU: " + cupti_.describe(result);
   }
   is_enabled_ = true;
@@ -118,10 +119,13 @@ void Activities::enable_unified_memory_counters() {
   if (result == CUPTI_SUCCESS) {
     result = cupti_.cuptiActivityEnable(CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER);
   }
-  if (result != CUPTI_SUCCESS) {
-    say("managed memory's migrations and faults are not recorded: " +
-        cupti_.describe(result));
-  }
+  errors_.check("recording of managed memory's migrations and faults", result);
+}
+
+void Activities::flush() {
+  errors_.check("flush of activity records", cupti_.cuptiActivityFlushAll(0));
+  errors_.add("request of a buffer", "out of memory", num_refused_.exchange(0));
+  errors_.add("decoding of a buffer", "out of memory", num_abandoned_.exchange(0));
 }
 
 void Activities::disable() {
@@ -132,10 +136,17 @@ void Activities::disable() {
   cupti_.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER);
 }
 
+// Rather a small buffer than none: without one CUPTI drops the record, and before CUDA
+// 12.9 it may crash.
 void Activities::give_buffer(uint8_t** buffer, size_t* bytes, size_t* max_records) {
-  *bytes = kBufferBytes;
   *max_records = 0;  // as many as fit
-  *buffer = static_cast<uint8_t*>(std::aligned_alloc(kBufferAlignment, kBufferBytes));
+  *buffer = nullptr;
+  for (*bytes = kBufferBytes; *bytes >= kSmallestBufferBytes; *bytes /= 4) {
+    *buffer = static_cast<uint8_t*>(std::aligned_alloc(kBufferAlignment, *bytes));
+    if (*buffer != nullptr) return;
+  }
+  *bytes = 0;
+  ++g_activities->num_refused_;
 }
 
 void Activities::take_buffer(CUcontext context, uint32_t stream_id, uint8_t* buffer,
@@ -143,6 +154,7 @@ void Activities::take_buffer(CUcontext context, uint32_t stream_id, uint8_t* buf
   try {
     g_activities->decode(context, stream_id, buffer, valid_bytes);
   } catch (...) {  // out of memory, and CUPTI's frames are no place for that
+    ++g_activities->num_abandoned_;
   }
   std::free(buffer);
 }
@@ -150,9 +162,13 @@ void Activities::take_buffer(CUcontext context, uint32_t stream_id, uint8_t* buf
 void Activities::decode(CUcontext context, uint32_t stream_id, uint8_t* buffer,
                         size_t valid_bytes) {
   CUpti_Activity* activity = nullptr;
-  while (valid_bytes > 0 && cupti_.cuptiActivityGetNextRecord(
-                                buffer, valid_bytes, &activity) == CUPTI_SUCCESS) {
+  CUptiResult result = CUPTI_ERROR_MAX_LIMIT_REACHED;
+  while (valid_bytes > 0 && (result = cupti_.cuptiActivityGetNextRecord(
+                                 buffer, valid_bytes, &activity)) == CUPTI_SUCCESS) {
     decode(activity);
+  }
+  if (result != CUPTI_ERROR_MAX_LIMIT_REACHED) {  // the end of the buffer
+    errors_.check("decoding of a buffer", result);
   }
   size_t num_dropped = 0;
   if (cupti_.cuptiActivityGetNumDroppedRecords(context, stream_id, &num_dropped) ==

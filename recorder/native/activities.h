@@ -6,22 +6,26 @@
 #include <string>
 
 #include "recorder/native/cupti_api.h"
+#include "recorder/native/cupti_errors.h"
 #include "recorder/native/spool.h"
 
 namespace transit {
 
 class Activities {
  public:
-  Activities(const CuptiApi& cupti, Spool& spool) : cupti_(cupti), spool_(spool) {}
+  Activities(const CuptiApi& cupti, Spool& spool)
+      : cupti_(cupti), spool_(spool), errors_(cupti, spool) {}
 
   // From then on CUPTI fills buffers. Needs a context. Returns what went wrong, empty
   // if nothing.
   std::string enable();
   void disable();
 
+  // Takes what CUPTI has.
+  void flush();
+
   // The job has managed memory: only then are unified-memory counters on. Without any,
-  // CUPTI 13.0 takes two seconds to switch them off. Where they are not to be had is
-  // said on stderr.
+  // CUPTI 13.0 takes two seconds to switch them off.
   void note_managed_memory();
 
   // Records CUPTI lost since the last call.
@@ -40,7 +44,10 @@ class Activities {
 
   const CuptiApi& cupti_;
   Spool& spool_;
+  CuptiErrors errors_;
   std::atomic<uint32_t> num_dropped_{0};
+  std::atomic<uint32_t> num_refused_{0};    // buffers CUPTI asked for and did not get
+  std::atomic<uint32_t> num_abandoned_{0};  // buffers not decoded to their end
 
   std::mutex mutex_;
   bool is_enabled_ = false;

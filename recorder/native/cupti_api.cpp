@@ -9,10 +9,10 @@ namespace {
 
 constexpr const char* kSonames[] = {"libcupti.so.13", "libcupti.so.12"};
 
-// CUDA 12.0 to 12.9 count from 19; from 13.0 on the number is xxyyzz. The records are
+// Those of CUDA 12 count from 18; from 13.0 on the number is xxyyzz. The records are
 // read by fields that all of these have in the same places (see activities.cpp).
 bool is_known(uint32_t version) {
-  return (version >= 19 && version < 100) || version / 10000 == 13;
+  return (version >= 18 && version < 100) || version / 10000 == 13;
 }
 
 void* open_library(std::string* error) {

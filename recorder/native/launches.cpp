@@ -55,7 +55,10 @@ const Launches::Recorded& Launches::record_untimed(const ApiCall& api,
     launch.stream = reinterpret_cast<uint64_t>(CU_STREAM_PER_THREAD);
   }
   recorded.is_captured = is_captured(launch);
-  if (recorded.is_captured) return recorded;
+  if (recorded.is_captured) {
+    num_captured_.fetch_add(1, std::memory_order_relaxed);
+    return recorded;
+  }
   if (api.kind == LaunchKind::kKernel) {
     const FunctionLayout& layout = layouts_.get(launched.function, call.symbolName);
     launch.name_id = layout.name_id;

@@ -39,6 +39,11 @@ class Launches {
   // From now on a launch may be recorded in a graph instead of run.
   void expect_captures() { captures_seen_.store(true, std::memory_order_relaxed); }
 
+  // Calls that went into a graph and were not recorded.
+  uint64_t num_captured() const {
+    return num_captured_.load(std::memory_order_relaxed);
+  }
+
   // An estimate of the time spent in record() since the last call.
   uint64_t take_time_ns() { return time_ns_.exchange(0, std::memory_order_relaxed); }
 
@@ -60,6 +65,7 @@ class Launches {
   Graphs& graphs_;
   Spool& spool_;
   std::atomic<bool> captures_seen_{false};
+  std::atomic<uint64_t> num_captured_{0};
   std::atomic<uint64_t> time_ns_{0};
   std::array<const ApiCall*, 1024> calls_{};  // by callback id
 };

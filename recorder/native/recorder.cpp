@@ -102,6 +102,8 @@ void Recorder::observe_allocations() {
            "libtransit.so is not in the process, and without it allocations are not "
            "known: something between `transit record` and the job dropped LD_PRELOAD");
   }
+  hooked_launches_ = reinterpret_cast<TransitLaunchesSeenFn>(
+      dlsym(RTLD_DEFAULT, "transit_launches_seen"));
   if (observe(&observer) != 0) {
     refuse(run_dir_,
            "libtransit.so and libtransit_recorder.so are of different versions: "
@@ -263,6 +265,19 @@ void Recorder::add_blocks(const BlockRecord* blocks, size_t count) {
   spool_.blocks.append(blocks, count);
 }
 
+void Recorder::add_history(const HistoryRecord& history) {
+  spool_.histories.append(history);
+}
+
+void Recorder::add_labels(uint64_t host_ns, const uint64_t* addresses,
+                          const char* names, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    const std::string_view name(names);
+    spool_.labels.append({host_ns, addresses[i], spool_.name_id(name), 0});
+    names += name.size() + 1;
+  }
+}
+
 void Recorder::complete() {
   if (state() == RecorderState::kStopped) add_mark(MarkKind::kRecordingComplete, 0);
 }
@@ -296,10 +311,13 @@ void Recorder::start(uint32_t step) {
     report_failure(spool_.folder(), error);
     if (step == 0) _exit(1);
     state_.store(RecorderState::kStopped);
+    activities_.disable();
+    cupti_.cuptiUnsubscribe(subscriber_);
     return;
   }
   interval_begin_ns_ = now_ns();
   add_mark(MarkKind::kRecordingStarted, step);
+  sample();
 }
 
 std::string Recorder::enable_launch_callbacks() {
@@ -339,6 +357,7 @@ bool Recorder::begin_inspection(Inspector& inspector) {
     say(problem);
     return false;
   }
+  sample();
   add_mark(MarkKind::kPurposeChanged, static_cast<uint32_t>(inspector.purpose()));
   inspector_.store(&inspector, std::memory_order_release);
   state_.store(RecorderState::kInspecting);
@@ -357,6 +376,7 @@ void Recorder::end_inspection() {
 void Recorder::stop() {
   std::lock_guard<std::mutex> lock(work_);
   if (!is_recording()) return;
+  sample();
   state_.store(RecorderState::kStopped);
   add_mark(MarkKind::kRecordingStopped, num_iterations_);
   contexts_.synchronize(driver_);
@@ -366,12 +386,18 @@ void Recorder::stop() {
 }
 
 void Recorder::flush() {
-  cupti_.cuptiActivityFlushAll(0);
+  activities_.flush();
   const uint64_t callback_ns = launches_.take_time_ns();
   const uint32_t num_dropped = activities_.take_dropped();
   const uint64_t begin_ns = interval_begin_ns_.exchange(now_ns());
   if (callback_ns == 0 && num_dropped == 0) return;
   spool_.overhead.append({begin_ns, begin_ns + callback_ns, 0, num_dropped});
+}
+
+void Recorder::sample() {
+  spool_.samples.append({now_ns(), clock_ns(CLOCK_MONOTONIC),
+                         hooked_launches_ == nullptr ? 0 : hooked_launches_(),
+                         spool_.next_launch_id(), launches_.num_captured()});
 }
 
 // Flushes now and then, so that a kill -9 loses little, and gets room ready for what
@@ -384,7 +410,10 @@ void Recorder::run_flusher() {
     lock.unlock();
     {
       std::lock_guard<std::mutex> work(work_);
-      if (is_recording()) flush();
+      if (is_recording()) {
+        sample();
+        flush();
+      }
     }
     spool_.prepare();
     lock.lock();

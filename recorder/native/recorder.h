@@ -43,7 +43,10 @@ class Recorder {
   void expect_iterations() { expects_iterations_ = true; }
   void end_iteration(uint32_t step);
   void add_blocks(const BlockRecord* blocks, size_t count);
-  void complete();  // after the last block
+  void add_history(const HistoryRecord& history);
+  void add_labels(uint64_t host_ns, const uint64_t* addresses, const char* names,
+                  size_t count);
+  void complete();  // after the last of these
   void add_framework(const char* name, const char* version);
   RecorderState state() const { return state_.load(std::memory_order_acquire); }
 
@@ -79,6 +82,7 @@ class Recorder {
   void stop();
   void add_mark(MarkKind kind, uint32_t value);
   void flush();
+  void sample();
   void run_flusher();
 
   const std::string run_dir_;
@@ -95,6 +99,7 @@ class Recorder {
   Launches launches_{driver_, contexts_, live_, layouts_, graphs_, spool_};
   Activities activities_{cupti_, spool_};
   CUpti_SubscriberHandle subscriber_ = nullptr;
+  TransitLaunchesSeenFn hooked_launches_ = nullptr;
 
   // Each has its iteration, one after the other.
   std::vector<std::unique_ptr<Inspector>> inspectors_;

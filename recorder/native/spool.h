@@ -59,23 +59,28 @@ class Spool {
   SpoolTable<MemoryRecord> memory{"memory"};
   SpoolTable<MarkRecord> marks{"mark"};
   SpoolTable<BlockRecord> blocks{"block"};
+  SpoolTable<HistoryRecord> histories{"history"};
+  SpoolTable<LabelRecord> labels{"label"};
   SpoolTable<FrameworkRecord> frameworks{"framework"};
   SpoolTable<OverheadRecord> overhead{"overhead"};
+  SpoolTable<ErrorRecord> errors{"error"};
+  SpoolTable<SampleRecord> samples{"sample"};
 
  private:
-  static constexpr size_t kNumFiles = 17;
+  static constexpr size_t kNumFiles = 21;
 
   void write_name(uint32_t id, std::string_view name);
 
   SpoolTable<LaunchRecord> launches_{"launch"};
   SpoolTable<NameRecord> names_{"name"};
   SpoolFile* const files_[kNumFiles] = {
-      &processes.file(),      &devices.file(),       &launches_.file(),
-      &accesses.file(),       &allocations.file(),   &frees.file(),
-      &activities.file(),     &uvm.file(),           &memory.file(),
-      &marks.file(),          &blocks.file(),        &frameworks.file(),
-      &overhead.file(),       &names_.file(),        &graph_nodes.file(),
-      &graph_accesses.file(), &graph_launches.file()};
+      &processes.file(),      &devices.file(),     &launches_.file(),
+      &accesses.file(),       &allocations.file(), &frees.file(),
+      &activities.file(),     &uvm.file(),         &memory.file(),
+      &marks.file(),          &blocks.file(),      &histories.file(),
+      &labels.file(),         &frameworks.file(),  &overhead.file(),
+      &names_.file(),         &graph_nodes.file(), &graph_accesses.file(),
+      &graph_launches.file(), &errors.file(),      &samples.file()};
 
   std::string folder_;
   std::mutex launch_mutex_;

@@ -165,7 +165,7 @@ struct MarkRecord {
 };
 static_assert(sizeof(MarkRecord) == 24);
 
-enum class BlockAction : uint32_t { kAlloc = 1, kFree = 2, kAliveAtStart = 3 };
+enum class BlockAction : uint32_t { kAlloc = 1, kFree = 2, kAlive = 3 };
 
 // block.spool: the framework allocator's history, pushed by the torch hook.
 struct BlockRecord {
@@ -175,6 +175,22 @@ struct BlockRecord {
   int32_t device;
 };
 static_assert(sizeof(BlockRecord) == 32);
+
+// history.spool: from when to when the allocator's history of a device is whole. What
+// block.spool has of other times lacks the rest of its life.
+struct HistoryRecord {
+  uint64_t begin_ns, end_ns;  // CUPTI's clock
+  int32_t device;
+  uint32_t reserved;
+};
+static_assert(sizeof(HistoryRecord) == 24);
+
+// label.spool: what the framework kept at an address at a time.
+struct LabelRecord {
+  uint64_t host_ns, address;
+  uint32_t name_id, reserved;
+};
+static_assert(sizeof(LabelRecord) == 24);
 
 // framework.spool: what the job trains with, as its hook said.
 struct FrameworkRecord {

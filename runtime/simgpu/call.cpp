@@ -28,7 +28,7 @@ CUresult run(void (*body)(void*), void* closure) {
 }
 
 CUresult run_unless_injected(const Api& api, void (*body)(void*), void* closure) {
-  const CUresult injected = injected_fault(api.symbol);
+  const auto injected = static_cast<CUresult>(injected_fault(api.symbol));
   return injected != CUDA_SUCCESS ? injected : run(body, closure);
 }
 

@@ -12,7 +12,7 @@ transit_preload_library(
     simgpu_cupti
     EXPORTS cupti.map
     SOURCES cupti_activity_api.cpp cupti_callback_api.cpp cupti_driver.cpp cupti_names.cpp
-            cupti_observer.cpp cupti_record_queue.cpp
+            cupti_observer.cpp cupti_record_queue.cpp faults.cpp
 )
 target_compile_definitions(simgpu_cupti PRIVATE CUPTI_LIB) # the header exports its own
 target_include_directories(simgpu_cupti PRIVATE "${CMAKE_CURRENT_BINARY_DIR}")

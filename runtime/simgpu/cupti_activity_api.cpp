@@ -89,6 +89,7 @@ CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc requ
 
 // Kinds that the simulation has no records of are accepted: a client gets none.
 CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
+  if (const CUptiResult fault = fault_of(__func__)) return fault;
   if (!valid_kind(kind)) return CUPTI_ERROR_NOT_COMPATIBLE;
   if (!connect()) return CUPTI_ERROR_NOT_INITIALIZED;
   if (holder()) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
@@ -110,6 +111,7 @@ CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
 // A record exists only once its work is done, so a forced flush has nothing more to
 // give.
 CUptiResult cuptiActivityFlushAll(uint32_t) {
+  if (const CUptiResult fault = fault_of(__func__)) return fault;
   if (!connect()) return CUPTI_ERROR_NOT_INITIALIZED;
   records().flush();
   return CUPTI_SUCCESS;
@@ -122,6 +124,7 @@ CUptiResult cuptiActivityFlushPeriod(uint32_t) {
 
 CUptiResult cuptiActivityGetNextRecord(uint8_t* buffer, size_t valid_bytes,
                                        CUpti_Activity** record) {
+  if (const CUptiResult fault = fault_of(__func__)) return fault;
   if (!buffer || !record) return CUPTI_ERROR_INVALID_PARAMETER;
   size_t offset = 0;
   if (*record)
@@ -144,6 +147,7 @@ CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext, uint32_t, size_t* dropp
 
 CUptiResult cuptiActivityConfigureUnifiedMemoryCounter(
     CUpti_ActivityUnifiedMemoryCounterConfig* configs, uint32_t count) {
+  if (const CUptiResult fault = fault_of(__func__)) return fault;
   if (!configs || count == 0) return CUPTI_ERROR_INVALID_PARAMETER;
   if (!connect()) return CUPTI_ERROR_NOT_INITIALIZED;
   for (uint32_t i = 0; i < count; ++i) {

@@ -125,6 +125,7 @@ CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle handle) {
 
 CUptiResult cuptiEnableCallback(uint32_t enable, CUpti_SubscriberHandle handle,
                                 CUpti_CallbackDomain domain, CUpti_CallbackId cbid) {
+  if (const CUptiResult fault = fault_of(__func__)) return fault;
   if (!is_current(handle) || !valid_domain(domain) || cbid >= kNumCallbacks[domain])
     return CUPTI_ERROR_INVALID_PARAMETER;
   enabled[domain][cbid] = enable != 0;

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cuda.h>
+#include <cupti_result.h>
 
+#include "runtime/simgpu/faults.h"
 #include "runtime/simgpu/observer.h"
 
 namespace simgpu::cupti {
@@ -40,5 +42,10 @@ class OwnCalls {
  private:
   static thread_local int depth_;
 };
+
+// The failure that was asked for of this call, or CUPTI_SUCCESS.
+inline CUptiResult fault_of(const char* function) {
+  return static_cast<CUptiResult>(injected_fault(function));
+}
 
 }  // namespace simgpu::cupti

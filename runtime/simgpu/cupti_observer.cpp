@@ -9,6 +9,7 @@
 #include "runtime/simgpu/cupti_driver.h"
 #include "runtime/simgpu/cupti_record_queue.h"
 #include "runtime/simgpu/cupti_subscriber.h"
+#include "runtime/simgpu/faults.h"
 
 namespace simgpu::cupti {
 namespace {
@@ -132,8 +133,10 @@ template <typename Record, typename Activity>
 Record stream_record(CUpti_ActivityKind kind, const Activity& activity) {
   Record record{};
   record.kind = kind;
-  record.start = activity.start_ns;
-  record.end = activity.end_ns;
+  if (!cupti_loses("times")) {
+    record.start = activity.start_ns;
+    record.end = activity.end_ns;
+  }
   record.deviceId = activity.device;
   record.contextId = activity.context_id;
   record.streamId = activity.stream_id;
@@ -249,7 +252,7 @@ void append_transfer(const UvmActivity& transfer) {
 
 void on_uvm(const UvmActivity& uvm) {
   if (!records().enabled(CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER) ||
-      !counter_enabled(uvm.counter_kind))
+      !counter_enabled(uvm.counter_kind) || cupti_loses("migrations"))
     return;
   if (is_transfer(uvm.counter_kind))
     append_transfer(uvm);

@@ -13,7 +13,7 @@ namespace {
 struct Rule {
   std::string function;
   uint64_t nth = 0;  // 0: every call
-  CUresult result = CUDA_ERROR_UNKNOWN;
+  int result = 0;
   std::atomic<uint64_t> calls{0};
 };
 
@@ -28,7 +28,7 @@ bool parse_rule(const std::string& text, Rule& rule) {
   const bool every = std::string_view(nth) == "*";
   rule.nth = every ? 0 : std::strtoull(nth, &tail, 10);
   rule.function = function;
-  rule.result = static_cast<CUresult>(std::strtol(result, nullptr, 10));
+  rule.result = static_cast<int>(std::strtol(result, nullptr, 10));
   return every || (*tail == '\0' && rule.nth > 0);
 }
 
@@ -58,14 +58,25 @@ std::string_view base_name(std::string_view symbol) {
 
 }  // namespace
 
-CUresult injected_fault(const char* symbol) {
+int injected_fault(const char* symbol) {
   static std::deque<Rule>* rules = parse_rules();
   for (Rule& rule : *rules) {
     if (rule.function != symbol && rule.function != base_name(symbol)) continue;
     const uint64_t call = rule.calls.fetch_add(1) + 1;
     if (rule.nth == 0 || rule.nth == call) return rule.result;
   }
-  return CUDA_SUCCESS;
+  return 0;
+}
+
+bool cupti_loses(std::string_view what) {
+  static const char* variable = std::getenv("TRANSIT_SIM_CUPTI_LOSES");
+  std::string_view text = variable ? variable : "";
+  while (!text.empty()) {
+    const size_t comma = text.find(',');
+    if (text.substr(0, comma) == what) return true;
+    text = comma == std::string_view::npos ? "" : text.substr(comma + 1);
+  }
+  return false;
 }
 
 uint64_t slow_copy_us() {

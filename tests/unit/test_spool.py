@@ -30,8 +30,12 @@ STRUCTS = {
     "MemoryRecord": spool.MEMORY,
     "MarkRecord": spool.MARK,
     "BlockRecord": spool.BLOCK,
+    "HistoryRecord": spool.HISTORY,
+    "LabelRecord": spool.LABEL,
     "FrameworkRecord": spool.FRAMEWORK,
     "OverheadRecord": spool.OVERHEAD,
+    "ErrorRecord": spool.ERROR,
+    "SampleRecord": spool.SAMPLE,
     "NameRecord": spool.NAME,
 }
 
