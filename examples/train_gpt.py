@@ -1,29 +1,30 @@
 """Train a byte-level GPT on the Python standard library's own sources.
 
-Plain PyTorch, one process, nothing to download. Prints one JSON line per step:
+Plain PyTorch, nothing to download. Prints one JSON line per step:
 
     python train_gpt.py --preset small --steps 5
     python train_gpt.py --preset medium --steps 20 --deterministic
+    torchrun --nproc-per-node 2 train_gpt.py --preset medium --fsdp
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import sys
 import sysconfig
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import checkpoint
+from training import create_parser, positive, repeatable, resize, run_steps
 
 VOCABULARY = 256  # bytes
 
@@ -81,40 +82,68 @@ PRESETS = {
 }
 
 
-class Block(nn.Module):
-    """Attention and MLP, each behind a norm and a residual connection."""
+class Attention(nn.Module):
+    """Causal self-attention behind a norm."""
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.attention_norm = nn.RMSNorm(dim)
+        self.norm = nn.RMSNorm(dim)
         self.qkv = nn.Linear(dim, 3 * dim, bias=False)
         self.out = nn.Linear(dim, dim, bias=False)
-        self.mlp_norm = nn.RMSNorm(dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what to add to ``x`` of (batch, sequence, dim)."""
+        batch, sequence, dim = x.shape
+        qkv = self.qkv(self.norm(x))
+        qkv = qkv.view(batch, sequence, 3, self.heads, dim // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(attended.transpose(1, 2).reshape(batch, sequence, dim))
+
+
+class MLP(nn.Module):
+    """Two linear layers behind a norm."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.norm = nn.RMSNorm(dim)
         self.up = nn.Linear(dim, 4 * dim, bias=False)
         self.down = nn.Linear(4 * dim, dim, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return what to add to ``x``."""
+        return self.down(F.gelu(self.up(self.norm(x))))
+
+
+class Block(nn.Module):
+    """Attention and MLP, each with a residual connection."""
+
+    def __init__(self, attention: nn.Module, mlp: nn.Module) -> None:
+        super().__init__()
+        self.attention = attention
+        self.mlp = mlp
+
+    def forward(self, x: Tensor) -> Tensor:
         """Return the block's output for ``x`` of (batch, sequence, dim)."""
-        batch, sequence, dim = x.shape
-        qkv = self.qkv(self.attention_norm(x))
-        qkv = qkv.view(batch, sequence, 3, self.heads, dim // self.heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(attended.transpose(1, 2).reshape(batch, sequence, dim))
-        return x + self.down(F.gelu(self.up(self.mlp_norm(x))))
+        x = x + self.attention(x)
+        return x + self.mlp(x)
+
+
+MakeMLP = Callable[[int], nn.Module]
 
 
 class GPT(nn.Module):
     """A decoder-only transformer over bytes."""
 
-    def __init__(self, preset: Preset) -> None:
+    def __init__(self, preset: Preset, make_mlp: MakeMLP = MLP) -> None:
         super().__init__()
         self.checkpointing = preset.checkpointing
         self.token = nn.Embedding(VOCABULARY, preset.dim)
         self.position = nn.Parameter(torch.empty(preset.sequence, preset.dim))
         self.blocks = nn.ModuleList(
-            Block(preset.dim, preset.heads) for _ in range(preset.layers)
+            Block(Attention(preset.dim, preset.heads), make_mlp(preset.dim))
+            for _ in range(preset.layers)
         )
         self.norm = nn.RMSNorm(preset.dim)
         self.head = nn.Linear(preset.dim, VOCABULARY, bias=False)
@@ -131,10 +160,10 @@ class GPT(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def create_model(preset: Preset, device: torch.device) -> GPT:
+def create_model(preset: Preset, device: torch.device, make_mlp: MakeMLP = MLP) -> GPT:
     """Build the model in place on ``device``, with no copy in another type."""
     with torch.device("meta"):
-        model = GPT(preset)
+        model = GPT(preset, make_mlp)
     model.to(preset.weights).to_empty(device=device)
     for parameter in model.parameters():
         if parameter.dim() == 1:
@@ -163,108 +192,88 @@ def batches(
         yield text[:, :-1], text[:, 1:]
 
 
+def shard(model: GPT) -> None:
+    """Leave each rank a part of every parameter, gathered block by block."""
+    for block in model.blocks:
+        fully_shard(block)
+    fully_shard(model)
+
+
 @contextlib.contextmanager
-def deterministic() -> Iterator[None]:
-    """Make every step repeat bit for bit, or raise where PyTorch cannot.
-
-    cuBLAS needs fixed workspaces, named before CUDA starts. Of the fused
-    attention kernels, flash has a deterministic backward pass (cuDNN has none in
-    PyTorch); math is the fallback for types and devices without flash.
-    """
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
-    with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH], set_priority=True):
+def process_group(device_type: str) -> Iterator[None]:
+    """Join the other processes that torchrun has started."""
+    if device_type == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if device_type == "cuda" else "gloo")
+    try:
         yield
+    finally:
+        dist.destroy_process_group()
 
 
-def train(args: argparse.Namespace, preset: Preset) -> None:
+def train(args: argparse.Namespace, preset: Preset, make_mlp: MakeMLP = MLP) -> None:
     """Run ``args.steps`` optimizer steps, printing each."""
     device = torch.device(args.device)
     torch.manual_seed(args.seed)
-    model = create_model(preset, device)
+    model = create_model(preset, device, make_mlp)
+    rank = 0
+    if args.fsdp:
+        shard(model)
+        rank = dist.get_rank()
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=preset.learning_rate, fused=True
     )
     forward = torch.compile(model) if args.compile else model
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=preset.autocast)
-    batch = args.batch or preset.batch
-    micro_batches = args.micro_batches or preset.micro_batches
-    data = batches(read_corpus(), batch, preset.sequence, args.seed)
+    data = batches(read_corpus(), preset.batch, preset.sequence, args.seed + rank)
 
-    for step in range(args.steps):
-        synchronize(device)
-        start = time.perf_counter()
+    def step() -> Tensor:
         total = torch.zeros((), device=device)
-        for _ in range(micro_batches):
+        for _ in range(preset.micro_batches):
             tokens, targets = (part.to(device) for part in next(data))
             with autocast:
-                loss = forward(tokens, targets) / micro_batches
+                loss = forward(tokens, targets) / preset.micro_batches
             loss.backward()
             total += loss.detach()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        # The wall clock from an idle device to an idle device: the whole step as
-        # its user waits for it, host time included.
-        synchronize(device)
-        elapsed_ms = (time.perf_counter() - start) * 1e3
-        report(step, total.item(), elapsed_ms, device)
+        if args.fsdp:
+            dist.all_reduce(total)
+            total /= dist.get_world_size()
+        return total
+
+    run_steps(args.steps, device, step)
 
 
-def synchronize(device: torch.device) -> None:
-    """Wait until the device has finished; a CPU always has."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def report(step: int, loss: float, elapsed_ms: float, device: torch.device) -> None:
-    """Print one step; ``loss_hex`` is exact, memory is the most so far."""
-    on_gpu = device.type == "cuda"
-    line = {
-        "step": step,
-        "loss": loss,
-        "loss_hex": loss.hex(),
-        "ms": round(elapsed_ms, 3),
-        "peak_bytes": torch.cuda.max_memory_allocated(device) if on_gpu else None,
-        "reserved_bytes": torch.cuda.max_memory_reserved(device) if on_gpu else None,
-    }
-    print(json.dumps(line), flush=True)
-
-
-def positive(text: str) -> int:
-    """Parse a positive integer for argparse."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not a positive number")
-    return value
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a language model's training."""
+    parser.add_argument("--batch", type=positive, help="sequences per micro-batch")
+    parser.add_argument("--sequence", type=positive, help="tokens per sequence")
+    parser.add_argument(
+        "--micro-batches", type=positive, help="gradients summed per step"
+    )
+    parser.add_argument("--compile", action="store_true", help="through torch.compile")
+    parser.add_argument(
+        "--fsdp", action="store_true", help="shard over the ranks of torchrun"
+    )
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Return the command line's options."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--preset", choices=PRESETS, default="small")
-    parser.add_argument("--steps", type=positive, default=10)
-    parser.add_argument("--batch", type=positive, help="sequences per micro-batch")
-    parser.add_argument(
-        "--micro-batches", type=positive, help="gradients summed per step"
-    )
-    parser.add_argument(
-        "--deterministic", action="store_true", help="same numbers in every run"
-    )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--compile", action="store_true", help="through torch.compile")
-    parser.add_argument(
-        "--device", default="cuda" if torch.cuda.is_available() else "cpu"
-    )
-    return parser.parse_args(arguments)
+    parser = create_parser(__doc__, PRESETS)
+    add_options(parser)
+    args = parser.parse_args(arguments)
+    if args.fsdp and "LOCAL_RANK" not in os.environ:
+        parser.error("--fsdp needs torchrun to start the processes")
+    return args
 
 
 def main() -> int:
     """Train as the command line says."""
     args = parse_arguments()
-    with deterministic() if args.deterministic else contextlib.nullcontext():
-        train(args, PRESETS[args.preset])
+    group = process_group(args.device) if args.fsdp else contextlib.nullcontext()
+    with repeatable(wanted=args.deterministic), group:
+        train(args, resize(PRESETS[args.preset], args))
     return 0
 
 

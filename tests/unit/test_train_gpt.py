@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
-import subprocess
-import sys
-from importlib import resources
-from typing import Any
+from functools import partial
 
 import pytest
+from example_jobs import steps_of
 
 torch = pytest.importorskip("torch")
 
-from transit.examples import train_gpt  # noqa: E402
+import train_gpt  # noqa: E402
+from training import resize  # noqa: E402
 
-SCRIPT = str(resources.files("transit.examples") / "train_gpt.py")
-
-
-def train(*options: str) -> list[dict[str, Any]]:
-    command = [sys.executable, SCRIPT, "--device", "cpu", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+train = partial(steps_of, "train_gpt.py")
 
 
 def test_deterministic_runs_agree_to_the_last_bit_and_learn() -> None:
@@ -45,11 +36,44 @@ def test_memory_is_not_invented_on_a_cpu() -> None:
     assert line["reserved_bytes"] is None
 
 
-@pytest.mark.parametrize("option", ["--steps", "--batch", "--micro-batches"])
+@pytest.mark.parametrize(
+    "option", ["--steps", "--batch", "--sequence", "--micro-batches"]
+)
 def test_nonsense_sizes_are_refused(option: str) -> None:
     with pytest.raises(SystemExit) as stopped:
         train_gpt.parse_arguments([option, "0"])
     assert stopped.value.code == 2
+
+
+def test_options_change_the_preset_and_nothing_else_does() -> None:
+    preset = train_gpt.PRESETS["small"]
+    assert resize(preset, train_gpt.parse_arguments([])) == preset
+    resized = resize(preset, train_gpt.parse_arguments(["--sequence", "16"]))
+    assert (resized.sequence, resized.batch) == (16, preset.batch)
+    model = train_gpt.create_model(resized, torch.device("cpu"))
+    assert model.position.shape == (16, preset.dim)
+
+
+def test_sharding_over_ranks_changes_who_holds_what_only() -> None:
+    alone = train("--steps", "2", "--deterministic")
+    sharded = train("--steps", "2", "--deterministic", "--fsdp", processes=1)
+    assert [line["loss"] for line in sharded] == pytest.approx(
+        [line["loss"] for line in alone], rel=1e-4
+    )
+    # Two ranks, on other data each: the first one prints, once per step.
+    both = train("--steps", "2", "--fsdp", processes=2)
+    assert [line["step"] for line in both] == [0, 1]
+    assert both[0]["loss"] == pytest.approx(math.log(256), rel=0.05)
+    assert both[0]["loss"] != alone[0]["loss"]
+
+
+def test_sharding_without_torchrun_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    with pytest.raises(SystemExit):
+        train_gpt.parse_arguments(["--fsdp"])
+    assert "torchrun" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("preset", "billions"), [("medium", 0.7), ("large", 2.7)])
