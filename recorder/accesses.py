@@ -30,13 +30,14 @@ CHUNK_ROWS = 1 << 19
 
 @dataclass(frozen=True)
 class _Resolved:
-    """Accesses whose launch and allocation are known, by launch and place."""
+    """Accesses whose launch and allocation are known."""
 
     records: Records
     node: Ints
     launch_row: Ints
     allocation_row: Ints
     offset: Ints
+    place: Ints  # in the line of all allocations
 
 
 class Accesses:
@@ -69,12 +70,14 @@ class Accesses:
         """Return the rows in order."""
         bases = self._bases()
         for records, node in self._records.chunks(self._launched.ids, CHUNK_ROWS):
-            accesses = self._resolve(records, node)
+            accesses = self._resolve(records, node, in_order=True)
             self.num_unresolved += len(records) - len(accesses.records)
             self.has_access[accesses.launch_row] = True
             yield self._table(accesses, bases)
 
-    def _resolve(self, records: Records, node: Ints) -> _Resolved:
+    def _resolve(
+        self, records: Records, node: Ints, *, in_order: bool = False
+    ) -> _Resolved:
         launched, allocated = self._launched, self._allocated
         launch_ids = int64(records["launch_id"], "launch id")
         launch_row = np.searchsorted(launched.ids, launch_ids)
@@ -91,24 +94,21 @@ class Accesses:
         known &= (row >= 0) & (offset >= 0)
         known &= address < np.append(allocated.lifetimes.end, 0)[row]
         keep = np.flatnonzero(known)
-        place = self._places(row[keep], offset[keep])
-        keep = keep[np.lexsort((node[keep], place, launch_row[keep]))]
+        place = allocated.line_start[row[keep]] + offset[keep]
+        if in_order:
+            order = np.lexsort((node[keep], place, launch_row[keep]))
+            keep, place = keep[order], place[order]
         return _Resolved(
-            records[keep], node[keep], launch_row[keep], row[keep], offset[keep]
+            records[keep], node[keep], launch_row[keep], row[keep], offset[keep], place
         )
-
-    def _places(self, allocation_row: Ints, offset: Ints) -> Ints:
-        """Return where in the line of all allocations something is."""
-        return self._allocated.line_start[allocation_row] + offset
 
     def _bases(self) -> Ints:
         """Return the places that any launch names or any block starts at, in order."""
         blocks = self._blocks
-        bases = np.unique(self._places(blocks.allocation_row, blocks.offset))
+        start = self._allocated.line_start[blocks.allocation_row]
+        bases = np.unique(start + blocks.offset)
         for records, node in self._records.chunks(self._launched.ids, CHUNK_ROWS):
-            accesses = self._resolve(records, node)
-            places = self._places(accesses.allocation_row, accesses.offset)
-            bases = np.union1d(bases, places)
+            bases = np.union1d(bases, self._resolve(records, node).place)
         return bases
 
     def _table(self, accesses: _Resolved, bases: Ints) -> pa.Table:
@@ -136,7 +136,7 @@ class Accesses:
         unknown = np.flatnonzero(reach == 0)
         row, offset = accesses.allocation_row[unknown], accesses.offset[unknown]
         reach[unknown] = bytes_to_next_base(
-            bases, self._places(row, offset), self._allocated.line_start[row + 1]
+            bases, accesses.place[unknown], self._allocated.line_start[row + 1]
         )
         extent[unknown] = _GAP
         address = self._allocated.lifetimes.address[row] + offset

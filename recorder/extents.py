@@ -8,6 +8,7 @@ allocation.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -72,17 +73,23 @@ class Lifetimes:
         row = np.full(len(address), -1, np.int64)
         if not len(self) or not len(address):
             return row
-        known, place = np.unique(address, return_inverse=True)
-        at = np.searchsorted(known, self.address)
-        starts = np.flatnonzero(known[np.minimum(at, len(known) - 1)] == self.address)
-        row = self._alive(starts, at[starts], place, time_ns)
+        starts, births = self._by_start
+        place = np.searchsorted(starts, address)
+        place[place == len(starts)] = 0
+        place[starts[place] != address] = -1
+        row = births.find(place, time_ns)
         # Most accesses name a block's start; the rest point into one.
         inner = np.flatnonzero(row < 0)
         if len(inner):
             known, place = np.unique(address[inner], return_inverse=True)
-            pairs, at = self._containing(known)
-            row[inner] = self._alive(pairs, at, place, time_ns[inner])
+            births = _Births(self, *self._containing(known))
+            row[inner] = births.find(place, time_ns[inner])
         return row
+
+    @cached_property
+    def _by_start(self) -> tuple[Ints, _Births]:
+        starts, at = np.unique(self.address, return_inverse=True)
+        return starts, _Births(self, np.arange(len(self)), at)
 
     def _containing(self, known: Ints) -> tuple[Ints, Ints]:
         """Return all pairs of a row and the index of a `known` address inside it."""
@@ -92,34 +99,44 @@ class Lifetimes:
         first = np.cumsum(count) - count
         return rows, np.arange(len(rows)) - np.repeat(first - low, count)
 
-    def _alive(self, rows: Ints, at: Ints, place: Ints, time_ns: Ints) -> Ints:
-        """Choose among `rows`, which hold the places `at`, one for each query."""
-        births = np.unique(self.born_ns[rows])
 
-        def key(place: Ints, time_ns: Ints) -> Ints:
-            return place * (len(births) + 1) + np.searchsorted(births, time_ns, "right")
+class _Births:
+    """Lifetimes by the places they hold, and by when they were born there."""
 
-        keys = key(at, self.born_ns[rows])
+    def __init__(self, lifetimes: Lifetimes, rows: Ints, at: Ints) -> None:
+        self._times = np.unique(lifetimes.born_ns[rows])
+        keys = self._keys(at, lifetimes.born_ns[rows])
         order = np.argsort(keys, kind="stable")
-        rows, at = rows[order], at[order]
-        last_born = np.searchsorted(keys[order], key(place, time_ns), "right") - 1
+        self._sorted_keys = keys[order]
+        self._rows, self._at = rows[order], at[order]
+        self._born_ns = lifetimes.born_ns[self._rows]
+        self._died_ns = lifetimes.died_ns[self._rows]
+
+    def _keys(self, place: Ints, time_ns: Ints) -> Ints:
+        born_before = np.searchsorted(self._times, time_ns, "right")
+        return place * (len(self._times) + 1) + born_before
+
+    def find(self, place: Ints, time_ns: Ints) -> Ints:
+        """Return the row alive at each place and time, -1 where there is none."""
+        keys = self._keys(place, time_ns)
+        last_born = np.searchsorted(self._sorted_keys, keys, "right") - 1
         result = np.full(len(place), -1, np.int64)
         nearest = np.full(len(place), CLOCK_TOLERANCE_NS, np.int64)
         for found in (last_born, last_born + 1):
-            queries = np.flatnonzero((found >= 0) & (found < len(rows)))
-            queries = queries[at[found[queries]] == place[queries]]
-            candidates = rows[found[queries]]
-            distance = self._distance(candidates, time_ns[queries])
+            queries = np.flatnonzero((found >= 0) & (found < len(self._rows)))
+            queries = queries[self._at[found[queries]] == place[queries]]
+            distance = self._distance(found[queries], time_ns[queries])
             better = distance <= nearest[queries]
             queries = queries[better]
-            result[queries] = candidates[better]
+            result[queries] = self._rows[found[queries]]
             nearest[queries] = distance[better] - 1  # the next must be strictly nearer
         return result
 
-    def _distance(self, rows: Ints, time_ns: Ints) -> Ints:
+    def _distance(self, found: Ints, time_ns: Ints) -> Ints:
         """Return how long before its birth or after its death each time is."""
-        early = np.where(self.born_ns[rows] > time_ns, self.born_ns[rows] - time_ns, 0)
-        late = np.where(self.died_ns[rows] < time_ns, time_ns - self.died_ns[rows], 0)
+        born_ns, died_ns = self._born_ns[found], self._died_ns[found]
+        early = np.where(born_ns > time_ns, born_ns - time_ns, 0)
+        late = np.where(died_ns < time_ns, time_ns - died_ns, 0)
         return np.maximum(early, late)
 
 
