@@ -14,13 +14,15 @@ import pyarrow.compute as pc
 
 from transit import __version__
 from transit.errors import JobError, TraceError
-from transit.recorder import launches, tables, uvm
+from transit.recorder import cross_checks, launches, tables, uvm
 from transit.recorder.accesses import Accesses
 from transit.recorder.columns import DamagedError
 from transit.recorder.graphs import GraphNodes
 from transit.recorder.launches import Launches
 from transit.recorder.spool import Spool
+from transit.traces.caveats import caveats
 from transit.traces.manifest import (
+    Checks,
     Clocks,
     DeviceInfo,
     Losses,
@@ -50,6 +52,7 @@ class Summary:
     dropped: int
     torn: int
     skipped: list[SkippedProcess] = field(default_factory=list)
+    caveats: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         """Return one line for people."""
@@ -201,6 +204,7 @@ class _Recording:
     allocated: tables.Allocations
     blocks: tables.Blocks
     accesses: Accesses
+    checks: Checks
 
     @classmethod
     def read(cls, spool: Spool) -> Self:
@@ -209,7 +213,8 @@ class _Recording:
         allocated = tables.allocations(spool)
         blocks = tables.blocks(spool, launched, allocated)
         accesses = Accesses(spool, launched, nodes, allocated, blocks)
-        return cls(spool, nodes, launched, allocated, blocks, accesses)
+        checks = cross_checks.check(spool, allocated.lifetimes)
+        return cls(spool, nodes, launched, allocated, blocks, accesses, checks)
 
     def tables(self) -> dict[str, pa.Table | Iterable[pa.Table]]:
         records = self.spool.records
@@ -241,7 +246,9 @@ class _Recording:
             unmatched_activities=self.launched.num_unmatched_activities,
             untimed_activities=self.launched.num_untimed_activities
             + uvm.num_untimed(self.spool.records["uvm"]),
-            clock_steps=self.launched.num_clock_steps,
+            clock_steps=max(
+                self.launched.num_clock_steps, len(self.checks.clock_steps_ns)
+            ),
         )
 
 
@@ -274,6 +281,7 @@ def _rank_info(
             np.count_nonzero(kernels & recording.accesses.has_access)
         ),
         losses=recording.losses,
+        checks=recording.checks,
     )
 
 
@@ -329,6 +337,9 @@ def _summarize(ranks: list[RankInfo], skipped: list[SkippedProcess]) -> Summary:
         dropped=sum(info.losses.dropped for info in ranks),
         torn=sum(info.losses.torn for info in ranks),
         skipped=skipped,
+        caveats=[
+            f"rank {info.rank}: {caveat}" for info in ranks for caveat in caveats(info)
+        ],
     )
 
 

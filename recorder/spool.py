@@ -15,6 +15,7 @@ from transit.errors import TraceError
 MAGIC = b"TRNSPOOL"
 VERSION = 1
 UNKNOWN_NAME = "<unknown>"
+MOST = 1 << 56  # records that a damaged header is believed to have dropped
 
 HEADER = np.dtype(
     [
@@ -236,7 +237,7 @@ class Spool:
         The process, 0 if no file has a complete header.
     records
         Memory-mapped records by type; a type without a file has none.
-    num_dropped
+    dropped_by_type
         Records the recorder could not keep.
     num_torn
         Records that a file's header counts and the file does not hold.
@@ -245,7 +246,7 @@ class Spool:
     folder: Path
     pid: int
     records: dict[str, Records]
-    num_dropped: int
+    dropped_by_type: dict[str, int]
     num_torn: int
     _name_ids: npt.NDArray[np.uint32] = field(repr=False)
     _name_texts: list[str] = field(repr=False)
@@ -265,11 +266,19 @@ class Spool:
             folder,
             max(file.pid for file in files),
             records,
-            sum(file.num_dropped for file in files),
+            {
+                record_type: min(file.num_dropped, MOST)
+                for record_type, file in zip(RECORDS, files, strict=True)
+            },
             sum(file.num_torn for file in files),
             name_ids,
             name_texts,
         )
+
+    @property
+    def num_dropped(self) -> int:
+        """Records of all types that the recorder could not keep."""
+        return sum(self.dropped_by_type.values())
 
     def names(self, ids: npt.NDArray[Any]) -> pa.DictionaryArray[Any, Any]:
         """Return the names of `ids`; unknown ones are `UNKNOWN_NAME`."""

@@ -56,6 +56,35 @@ class Losses(_Model):
     """Times the clock was set back while recording, by more than a millisecond."""
 
 
+class FailedCall(_Model):
+    """Something CUPTI failed at while recording."""
+
+    what: str
+    reason: str
+    count: Count
+
+
+class Checks(_Model):
+    """What different witnesses say of the same thing."""
+
+    hooked_launches: Count | None = None
+    """Seen by the shim while iterations were recorded for their times."""
+    recorded_launches: Count | None = None
+    """Recorded meanwhile."""
+    captured_launches: Count | None = None
+    """Not recorded meanwhile, since they only went into a graph."""
+    missing_kernel_activities: Count = 0
+    """Kernels that were launched, also by graphs, and that CUPTI did not report."""
+    unseen_allocations: Count = 0
+    """On the GPU, reported by CUPTI while recording and not by the shim."""
+    unseen_allocation_bytes: Count = 0
+    clock_steps_ns: list[int] = []
+    """By how much the clock was set while recording, each time."""
+    dropped_by_table: dict[str, Count] = {}
+    """Records the spool had no room for, by the recorder's tables."""
+    failed_calls: list[FailedCall] = []
+
+
 class RankInfo(_Model):
     """One process of the job."""
 
@@ -79,6 +108,7 @@ class RankInfo(_Model):
     """Kernels in CUPTI's activity records, those of graphs included."""
     kernel_launches_with_access: Count
     losses: Losses
+    checks: Checks = Checks()
 
 
 class SkippedProcess(_Model):

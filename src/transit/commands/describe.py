@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from transit.compiler.plan import Plan
 from transit.compiler.work import Work
 from transit.kernel_names import demangle
+from transit.traces.caveats import caveats
 from transit.traces.manifest import RankInfo
 from transit.traces.reader import Trace
 
@@ -27,6 +28,11 @@ def describe_trace(trace: Trace) -> dict[str, Any]:
         "command": trace.manifest.command,
         "ended": trace.manifest.ended,
         "ranks": [_rank(trace.manifest.rank(rank)) for rank in trace.ranks],
+        "caveats": [
+            {"rank": info.rank, "caveat": caveat}
+            for info in trace.manifest.ranks
+            for caveat in caveats(info)
+        ],
         "kernels": _kernels(trace),
         "allocations": [a for rank in trace.ranks for a in _allocations(trace, rank)],
     }

@@ -100,4 +100,6 @@ def record(
 
 def _tell(summary: Summary, output: Path) -> None:
     log.info("wrote %s: %s", output, summary)
+    for caveat in summary.caveats:
+        log.warning("%s", caveat)
     log.info("next: transit compile %s --gpu-memory 80%%", output)

@@ -33,6 +33,8 @@ def show(
         print(json.dumps(description))
         return
     print_facts(_facts(description))
+    for caveat in description.get("caveats", []):
+        print(f"\nrank {caveat['rank']}: {caveat['caveat']}")
     for title in ("ranks", "kernels", "allocations", "totals", "placements"):
         records = description.get(title, [])
         if title != "ranks" or len(records) > 1:  # one is among the facts
