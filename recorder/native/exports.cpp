@@ -32,6 +32,21 @@ TRANSIT_EXPORT void transit_recorder_blocks(const transit::BlockRecord* records,
   call_recorder([=](Recorder& recorder) { recorder.add_blocks(records, count); });
 }
 
+// From when to when those of a device are all there.
+TRANSIT_EXPORT void transit_recorder_history(int32_t device, uint64_t begin_ns,
+                                             uint64_t end_ns) {
+  call_recorder(
+      [=](Recorder& recorder) { recorder.add_history({begin_ns, end_ns, device, 0}); });
+}
+
+// What was at each address then: `names` holds as many texts, each ended by a zero.
+TRANSIT_EXPORT void transit_recorder_labels(uint64_t host_ns, const uint64_t* addresses,
+                                            const char* names, uint64_t count) {
+  call_recorder([=](Recorder& recorder) {
+    recorder.add_labels(host_ns, addresses, names, count);
+  });
+}
+
 // Nothing more will come for a recording that has stopped.
 TRANSIT_EXPORT void transit_recorder_complete() {
   call_recorder([](Recorder& recorder) { recorder.complete(); });
