@@ -24,7 +24,7 @@ from typing import Any
 
 LIBRARY_NAME = "libtransit_recorder.so"
 RECORDING, STOPPED, INSPECTING = 1, 2, 3
-ALLOC, FREE, ALIVE_AT_START = 1, 2, 3
+ALLOC, FREE, ALIVE = 1, 2, 3
 # "free_completed", not "free_requested": until then another stream may use the block.
 TRACE_ACTIONS = {"alloc": ALLOC, "free_completed": FREE}
 BLOCK = struct.Struct("<QQQIi")  # BlockRecord of native/spool_format.h
@@ -104,6 +104,19 @@ def load_recorder(path: str) -> ctypes.CDLL:
     library.transit_recorder_iteration_end.restype = None
     library.transit_recorder_blocks.argtypes = [ctypes.c_char_p, ctypes.c_uint64]
     library.transit_recorder_blocks.restype = None
+    library.transit_recorder_history.argtypes = [
+        ctypes.c_int32,
+        ctypes.c_uint64,
+        ctypes.c_uint64,
+    ]
+    library.transit_recorder_history.restype = None
+    library.transit_recorder_labels.argtypes = [
+        ctypes.c_uint64,
+        ctypes.c_char_p,
+        ctypes.c_char_p,
+        ctypes.c_uint64,
+    ]
+    library.transit_recorder_labels.restype = None
     library.transit_recorder_complete.argtypes = []
     library.transit_recorder_complete.restype = None
     library.transit_recorder_framework.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
@@ -113,10 +126,12 @@ def load_recorder(path: str) -> ctypes.CDLL:
     return library
 
 
-def complain(error: Exception) -> None:
+def complain(
+    error: Exception, consequence: str = "iterations are no longer marked"
+) -> None:
     """Say what failed; the job goes on."""
     print(
-        f"transit: iterations are no longer marked: {type(error).__name__}: {error}",
+        f"transit: {consequence}: {type(error).__name__}: {error}",
         file=sys.stderr,
     )
 
@@ -136,12 +151,15 @@ class TorchHook:
         self._is_over = False
         self._history_begin_ns = 0  # 0: not begun
         self._owns_history = False
+        self._labels: Any = None
 
     def install(self) -> None:
         """Register with torch and announce iterations to the recorder."""
         self._library.transit_recorder_expect_iterations()
         version = str(self._torch.__version__).encode()
         self._library.transit_recorder_framework(b"torch", version)
+        labels = importlib.import_module("transit_torch_labels")
+        self._labels = labels.Labels(self._torch, self._library)
         optimizer = importlib.import_module("torch.optim.optimizer")
         optimizer.register_optimizer_step_post_hook(self.on_step)
         # The history stays the parent's: at its exit a child would ask CUDA for it.
@@ -155,6 +173,7 @@ class TorchHook:
         """Mark the end of an iteration; torch calls this after each step."""
         # Not unregistered when over: torch is iterating over its hooks.
         if not self._is_over:
+            self._label(lambda labels: self._note_gradients(labels, optimizer))
             self._never_fail(lambda: self._end_iteration(optimizer))
 
     def _never_fail(self, action: Any) -> None:
@@ -163,6 +182,20 @@ class TorchHook:
         except Exception as error:
             self._is_over = True
             complain(error)
+
+    def _label(self, action: Any) -> None:
+        """Do without labels if that fails: they are for people."""
+        if self._labels is None:
+            return
+        try:
+            action(self._labels)
+        except Exception as error:
+            self._labels = None
+            complain(error, "memory is not labelled")
+
+    def _note_gradients(self, labels: Any, optimizer: Any) -> None:
+        if self._history_begin_ns:
+            labels.note_gradients(optimizer)
 
     def _end_iteration(self, optimizer: Any) -> None:
         first = self._optimizer() if self._optimizer is not None else None
@@ -207,14 +240,13 @@ class TorchHook:
         atexit.register(self._never_fail, self._end_history)
         begin_ns = self._history_begin_ns
         with paused_gc():
-            self._push(
-                BLOCK.pack(begin_ns, address, num_bytes, ALIVE_AT_START, device)
-                for device, (address, num_bytes) in alive_blocks(memory._snapshot())
-            )
+            self._push_alive(memory._snapshot(), begin_ns)
 
     def _end_history(self) -> None:
         if self._history_begin_ns == 0:
             return
+        with paused_gc():
+            self._label(lambda labels: labels.push())
         self._push_history()
         self._history_begin_ns = 0
         if self._owns_history:
@@ -222,12 +254,19 @@ class TorchHook:
 
     def _push_history(self) -> None:
         """Pass on what was not yet passed on; the job's own may reach further back."""
-        begin_us = self._history_begin_ns // 1000
+        begin_ns = self._history_begin_ns
+        begin_us = begin_ns // 1000
         if begin_us == 0:
             return
         with paused_gc():
             self._history_begin_ns = self._library.transit_recorder_timestamp_ns()
-            traces = self._torch.cuda.memory._snapshot()["device_traces"]
+            snapshot = self._torch.cuda.memory._snapshot()
+            end_ns = self._library.transit_recorder_timestamp_ns()
+            traces = snapshot["device_traces"]
+            for device, entries in enumerate(traces):
+                whole_ns = self._whole_since_ns(entries, begin_ns, end_ns)
+                self._library.transit_recorder_history(device, whole_ns, end_ns)
+            self._push_alive(snapshot, end_ns)
             self._push(
                 BLOCK.pack(
                     entry["time_us"] * 1000,
@@ -240,6 +279,23 @@ class TorchHook:
                 for entry in entries
                 if entry["action"] in TRACE_ACTIONS and entry["time_us"] >= begin_us
             )
+
+    def _whole_since_ns(self, entries: Any, begin_ns: int, end_ns: int) -> int:
+        """Return since when no entry is missing: a full history drops its oldest."""
+        if not self._torch._C._cuda_isHistoryEnabled():
+            return end_ns  # the job ended it, which drops all entries
+        if self._owns_history and len(entries) < MAX_HISTORY_ENTRIES:
+            return begin_ns
+        if not entries:
+            return end_ns
+        # How many the job's own history keeps is not known.
+        return max(begin_ns, entries[0]["time_us"] * 1000)
+
+    def _push_alive(self, snapshot: Any, host_ns: int) -> None:
+        self._push(
+            BLOCK.pack(host_ns, address, num_bytes, ALIVE, device)
+            for device, (address, num_bytes) in alive_blocks(snapshot)
+        )
 
     def _forget_history(self) -> None:
         self._history_begin_ns = 0
