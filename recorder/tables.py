@@ -31,6 +31,7 @@ ALLOCATION_APIS = {
     4: "pitch",
     5: "vmm",
     6: "host",
+    7: "audited",
 }
 RECORDING_STARTED, ITERATION_END = 1, 2
 RECORDING_COMPLETE, PURPOSE_CHANGED = 4, 5

@@ -14,6 +14,7 @@ namespace transit {
   X(cuCtxPushCurrent_v2)            \
   X(cuCtxPopCurrent_v2)             \
   X(cuCtxSynchronize)               \
+  X(cuMemPrefetchAsync_v2)          \
   X(cuStreamIsCapturing)            \
   X(cuGraphGetNodes)                \
   X(cuGraphNodeGetType)             \

@@ -59,7 +59,12 @@ Recorder& Recorder::instance() {
 Recorder::Recorder()
     : run_dir_(text_from("TRANSIT_RUN_DIR")),
       max_iterations_(number_from({"TRANSIT_ITERATIONS"}, 0)),
-      num_skipped_iterations_(number_from({"TRANSIT_SKIP"}, 0)) {}
+      num_skipped_iterations_(number_from({"TRANSIT_SKIP"}, 0)) {
+  if (number_from({"TRANSIT_AUDIT"}, 0) == 0) return;
+  auto audit = std::make_unique<Audit>(driver_);
+  audit_ = audit.get();
+  inspectors_.push_back(std::move(audit));
+}
 
 void Recorder::initialize() {
   if (run_dir_.empty()) {
@@ -185,7 +190,13 @@ void Recorder::describe_once(CUdevice device) {
 void Recorder::on_alloc(const TransitAllocation& allocation) {
   if (state() == RecorderState::kStopped) return;
   live_.insert(allocation.address, allocation.bytes, allocation.allocation_id);
-  if (allocation.api == TRANSIT_API_MANAGED) activities_.note_managed_memory();
+  const bool is_audited = allocation.api == TRANSIT_API_AUDITED;
+  if (is_audited || allocation.api == TRANSIT_API_MANAGED) {
+    activities_.note_managed_memory();
+  }
+  if (is_audited && audit_ != nullptr) {
+    audit_->add_memory(allocation.address, allocation.bytes);
+  }
   AllocationRecord record{};
   record.address = allocation.address;
   record.bytes = allocation.bytes;
@@ -203,6 +214,7 @@ void Recorder::on_alloc(const TransitAllocation& allocation) {
 void Recorder::on_free(uint64_t address, uint32_t allocation_id) {
   if (state() == RecorderState::kStopped) return;
   live_.erase(address, allocation_id);
+  if (audit_ != nullptr) audit_->remove_memory(address);
   spool_.frees.append({now_ns(), spool_.next_launch_id(), allocation_id, 0});
 }
 
@@ -263,6 +275,8 @@ bool Recorder::end_recorded_iteration(uint32_t step) {
 
 void Recorder::add_blocks(const BlockRecord* blocks, size_t count) {
   spool_.blocks.append(blocks, count);
+  if (audit_ == nullptr) return;
+  for (size_t i = 0; i < count; ++i) audit_->add_boundary(blocks[i].address);
 }
 
 void Recorder::add_history(const HistoryRecord& history) {

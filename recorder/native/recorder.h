@@ -13,6 +13,7 @@
 
 #include "recorder/native/activities.h"
 #include "recorder/native/allocations.h"
+#include "recorder/native/audit.h"
 #include "recorder/native/contexts.h"
 #include "recorder/native/cupti_api.h"
 #include "recorder/native/driver_api.h"
@@ -103,6 +104,7 @@ class Recorder {
 
   // Each has its iteration, one after the other.
   std::vector<std::unique_ptr<Inspector>> inspectors_;
+  Audit* audit_ = nullptr;  // one of them, if there is to be one
   std::atomic<Inspector*> inspector_{nullptr};
   size_t num_inspected_ = 0;
 

@@ -21,6 +21,7 @@ enum TransitAllocationApi {
   TRANSIT_API_PITCH = 4,      // cuMemAllocPitch
   TRANSIT_API_VMM = 5,        // cuMemMap by the job itself
   TRANSIT_API_HOST = 6,       // cuMemHostAlloc and friends: pinned host memory
+  TRANSIT_API_AUDITED = 7,    // cuMemAlloc, served with managed memory for an audit
 };
 
 struct TransitAllocation {

@@ -173,7 +173,7 @@ TRANSIT_HOOK CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr addr
   const CUresult result = call(driver().cuIpcGetMemHandle, handle, address);
   if (result == CUDA_SUCCESS || !events::find_placed(address)) return result;
   constexpr char kWhy[] =
-      "cuIpcGetMemHandle: memory that a plan placed cannot be shared with another "
+      "cuIpcGetMemHandle: memory that transit placed cannot be shared with another "
       "process; put the calling library into TRANSIT_KEEP_MODULES";
   transit::status::set_message(kWhy);
   transit::log::warn("%s", kWhy);

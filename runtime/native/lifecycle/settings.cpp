@@ -31,6 +31,17 @@ uint32_t rank_of_this_process() {
   return 0;
 }
 
+// A number of GiB, which may be a fraction; 0 if unset or no such number.
+uint64_t bytes_of_gib(const char* name) {
+  constexpr double kGib = 1 << 30, kMostGib = 1 << 20;
+  const char* value = value_of(name);
+  if (value == nullptr) return 0;
+  char* end = nullptr;
+  const double gib = strtod(value, &end);
+  const bool is_size = *end == '\0' && gib > 0 && gib <= kMostGib;
+  return is_size ? static_cast<uint64_t>(gib * kGib) : 0;
+}
+
 // getenv's strings may be moved by a later setenv of the job.
 const char* copy_of(const char* name) {
   const char* value = value_of(name);
@@ -41,9 +52,14 @@ const char* copy_of(const char* name) {
 
 const Settings& settings() {
   static const Settings instance{
-      copy_of("TRANSIT_RUN_DIR"), copy_of("TRANSIT_PLAN_DIR"),
-      copy_of("TRANSIT_BACKEND"), copy_of("TRANSIT_KEEP_MODULES"),
-      rank_of_this_process(),     is_on("TRANSIT_STRICT"),
+      copy_of("TRANSIT_RUN_DIR"),
+      copy_of("TRANSIT_PLAN_DIR"),
+      copy_of("TRANSIT_BACKEND"),
+      copy_of("TRANSIT_KEEP_MODULES"),
+      rank_of_this_process(),
+      is_on("TRANSIT_AUDIT"),
+      bytes_of_gib("TRANSIT_AUDIT_GIB"),
+      is_on("TRANSIT_STRICT"),
       is_on("TRANSIT_LOG"),
   };
   return instance;

@@ -11,6 +11,8 @@ struct Settings {
   const char* backend;       // as given; null if unset
   const char* keep_modules;  // comma-separated prefixes; null if unset
   uint32_t rank;
+  bool audit;
+  uint64_t audit_bytes;  // of managed memory at most; 0: as the card has room
   bool strict;
   bool log;
 };

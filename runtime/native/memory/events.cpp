@@ -6,6 +6,7 @@
 
 #include "runtime/native/interpose/driver.h"
 #include "runtime/native/lifecycle/process.h"
+#include "runtime/native/memory/audited.h"
 #include "runtime/native/memory/caller.h"
 #include "runtime/native/memory/placer.h"
 #include "runtime/native/memory/registry.h"
@@ -130,7 +131,7 @@ void on_unmap(CUdeviceptr address, size_t bytes) {
 }
 
 std::optional<Extent> find_placed(CUdeviceptr address) {
-  if (replay() == nullptr) return std::nullopt;
+  if (replay() == nullptr && !audited::is_on()) return std::nullopt;
   const auto allocation = Registry::instance().find_placed(address);
   if (!allocation) return std::nullopt;
   return Extent{allocation->address, allocation->bytes};

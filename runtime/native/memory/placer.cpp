@@ -8,6 +8,7 @@
 #include "runtime/native/interpose/driver.h"
 #include "runtime/native/lifecycle/log.h"
 #include "runtime/native/lifecycle/process.h"
+#include "runtime/native/memory/audited.h"
 #include "runtime/native/memory/captures.h"
 #include "runtime/native/memory/recorded_addresses.h"
 #include "runtime/native/status/status.h"
@@ -91,6 +92,24 @@ bool place(const FlatAllocation& planned, Allocation* allocation) {
   return true;
 }
 
+// By the driver, or for an audit in its stead.
+CUresult allocate_unplaced(Allocation* allocation) {
+  CUdeviceptr address = 0;
+  CUresult result = CUDA_SUCCESS;
+  if (audited::is_on()) {
+    driver().cuCtxGetCurrent(&allocation->context);
+    const DriverScope scope(allocation->context);
+    const auto served = audited::allocate(allocation->device, allocation->bytes);
+    address = served.address;
+    result = served.result;
+    if (served.is_managed) allocation->api = TRANSIT_API_AUDITED;
+  } else {
+    result = driver().cuMemAlloc_v2(&address, allocation->bytes);
+  }
+  allocation->address = address;
+  return result;
+}
+
 CUresult release_now(const Allocation& allocation) {
   const DriverScope scope(allocation.context);
   const Ranges ranges = replay()->plan->ranges_of(*allocation.placed);
@@ -116,10 +135,8 @@ CUresult allocate_movable(CUdevice device, uint64_t bytes, const char* caller,
   allocation.is_movable = true;
   const FlatAllocation* planned = find_planned(device, bytes);
   if (planned == nullptr || !place(*planned, &allocation)) {
-    CUdeviceptr passed = 0;
-    const CUresult result = driver().cuMemAlloc_v2(&passed, bytes);
+    const CUresult result = allocate_unplaced(&allocation);
     if (result != CUDA_SUCCESS) return result;
-    allocation.address = passed;
   }
   *address = allocation.address;
   allocation.ordinal = static_cast<int32_t>(Registry::instance().next_ordinal(device));
@@ -179,7 +196,13 @@ void count_free(const Allocation& allocation) {
   } else if (allocation.is_on_device) {
     status::subtract_bytes(&StatusFile::passed_bytes, allocation.bytes);
   }
-  if (allocation.is_movable) status::add(&StatusFile::frees_seen);
+  if (allocation.is_movable) {
+    status::add(&StatusFile::frees_seen);
+    if (audited::is_on()) {
+      audited::count_free(allocation.device, allocation.bytes,
+                          allocation.api == TRANSIT_API_AUDITED);
+    }
+  }
 }
 
 }  // namespace transit

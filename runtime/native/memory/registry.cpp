@@ -51,7 +51,7 @@ std::optional<Allocation> Registry::find_placed(uint64_t address) {
   if (position == live_.begin()) return std::nullopt;
   const Allocation& allocation = (--position)->second;
   const bool holds = address - allocation.address < allocation.bytes;
-  if (allocation.placed == nullptr || !holds) return std::nullopt;
+  if (!allocation.is_placed() || !holds) return std::nullopt;
   return allocation;
 }
 

@@ -23,6 +23,8 @@ struct Allocation {
   bool is_movable = false;
   bool is_on_device = true;
   std::string caller;
+
+  bool is_placed() const { return placed != nullptr || api == TRANSIT_API_AUDITED; }
   const FlatAllocation* placed = nullptr;  // by a backend, as this says
   bool is_at_recorded_address = false;     // see recorded_addresses.h
   CUcontext context = nullptr;             // it was placed in
@@ -47,7 +49,7 @@ class Registry {
   std::optional<Allocation> take(uint64_t address);
   std::vector<Allocation> take_within(uint64_t address, uint64_t bytes);
 
-  // The placed allocation that holds `address`.
+  // The allocation that holds `address`, if not the driver made it as asked for.
   std::optional<Allocation> find_placed(uint64_t address);
 
   void observe(const TransitObserver* observer);
