@@ -102,7 +102,7 @@ def convert(
     progress
         Told what is being converted.
     """
-    chosen, skipped = _choose_processes(_open_spools(run_dir))
+    chosen, skipped = _choose_processes(_open_spools(run_dir, hooks or {}))
     ranks = []
     with TraceWriter(out, overwrite=overwrite) as writer:
         for rank, spool in sorted(chosen.items()):
@@ -123,12 +123,17 @@ def convert(
     return _summarize(ranks, skipped)
 
 
-def _open_spools(run_dir: Path) -> list[Spool]:
+def _open_spools(run_dir: Path, hooks: Mapping[int, int]) -> list[Spool]:
     folders = sorted(path for path in run_dir.glob("spool-*") if path.is_dir())
     for folder in folders:
         failure = folder / FAILURE_FILE
         if failure.is_file():
             raise JobError(failure.read_text(errors="replace").strip())
+    if not folders and any(hooks.values()):
+        raise JobError(
+            f"The job used CUDA and nothing of its recording is in {run_dir}: was it "
+            "removed?"
+        )
     if not folders:
         raise JobError("No process of the job used CUDA: nothing was recorded.")
     return [Spool.open(folder) for folder in folders]

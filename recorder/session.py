@@ -188,6 +188,11 @@ def _convert_own(
 ) -> Summary:
     """Convert the spool of a job that just ended and drop it, or else keep it."""
     try:
+        if not run_dir.is_dir():
+            raise JobError(
+                f"{run_dir}: this folder was removed while the job wrote its recording "
+                "there; nothing is left of it"
+            )
         ended = job.describe_exit(exit_code)
         summary = convert_run(run_dir, out, command, ended, overwrite=overwrite)
     except BaseException as error:
@@ -200,7 +205,7 @@ def _convert_own(
                 shlex.quote(str(out)),
             )
         else:
-            shutil.rmtree(run_dir)
+            shutil.rmtree(run_dir, ignore_errors=True)
         if isinstance(error, TransitError) and exit_code:
             error.exit_code = exit_code  # the job's own failure comes first
         raise

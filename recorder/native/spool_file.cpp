@@ -2,11 +2,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <ctime>
 
 namespace transit {
 namespace {
@@ -30,6 +32,31 @@ T* map_shared(int fd, uint64_t offset, uint64_t bytes) {
   return static_cast<T*>(address);
 }
 
+// A file that grows beyond the job's limit (ulimit -f) raises a signal, which would end
+// a job that does not expect it.
+class SizeSignalBlocked {
+ public:
+  SizeSignalBlocked() {
+    sigset_t pending;
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGXFSZ);
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGXFSZ) == 1;
+    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+  }
+  ~SizeSignalBlocked() {
+    constexpr timespec kNow{};
+    if (!was_pending_) sigtimedwait(&signal_, nullptr, &kNow);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  SizeSignalBlocked(const SizeSignalBlocked&) = delete;
+  SizeSignalBlocked& operator=(const SizeSignalBlocked&) = delete;
+
+ private:
+  sigset_t signal_, before_;
+  bool was_pending_;
+};
+
 }  // namespace
 
 bool SpoolFile::create(const std::string& folder) {
@@ -49,6 +76,7 @@ bool SpoolFile::create(const std::string& folder) {
 }
 
 bool SpoolFile::grow() {
+  const SizeSignalBlocked blocked;
   int error;
   do {
     error = posix_fallocate(fd_, static_cast<off_t>(file_bytes_),
