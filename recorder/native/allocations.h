@@ -13,6 +13,37 @@ struct LiveRange {
   uint32_t allocation_id;
 };
 
+// Ranges without overlaps, in the order of their addresses. Over their begins lie
+// levels, each with every eighth key of the one below: a look-up reads one cache line
+// of each, and has no branches to mispredict. This is most of what a launch costs.
+class AddressIndex {
+ public:
+  AddressIndex() = default;
+  explicit AddressIndex(std::vector<LiveRange> ranges);
+
+  const std::vector<LiveRange>& ranges() const { return ranges_; }
+
+  // The range that holds the address, or null.
+  const LiveRange* find(uint64_t address) const {
+    return address - lowest_ < span_ ? search(address) : nullptr;
+  }
+
+ private:
+  static constexpr size_t kFanout = 8;
+  static constexpr size_t kMaxLevels = 16;
+  struct alignas(kFanout * sizeof(uint64_t)) Keys {
+    uint64_t begin[kFanout];
+  };
+
+  void add_level(const std::vector<uint64_t>& keys);
+  const LiveRange* search(uint64_t address) const;
+
+  std::vector<LiveRange> ranges_;
+  uint64_t lowest_ = 0, span_ = 0;
+  std::vector<Keys> levels_[kMaxLevels];  // the begins first
+  size_t num_levels_ = 0;
+};
+
 // Readers look into an immutable snapshot without a lock. A writer publishes a new one,
 // and frees replaced ones at the next change that finds no reader inside.
 class LiveAllocations {
@@ -20,42 +51,30 @@ class LiveAllocations {
   class View {
    public:
     explicit View(const LiveAllocations& live)
-        : num_readers_(live.num_readers_), ranges_(enter(live)) {
-      if (!ranges_.empty()) {
-        lowest_ = ranges_.front().begin;
-        highest_ = ranges_.back().end;
-      }
-    }
+        : num_readers_(live.num_readers_), index_(enter(live)) {}
     View(const View&) = delete;
     View& operator=(const View&) = delete;
     ~View() { num_readers_.fetch_sub(1, std::memory_order_seq_cst); }
 
     // The allocation that holds the address, or null.
-    const LiveRange* find(uint64_t address) const {
-      if (address < lowest_ || address >= highest_) return nullptr;
-      return search(address);
-    }
+    const LiveRange* find(uint64_t address) const { return index_.find(address); }
 
    private:
-    static const std::vector<LiveRange>& enter(const LiveAllocations& live);
-    const LiveRange* search(uint64_t address) const;
+    static const AddressIndex& enter(const LiveAllocations& live);
 
     std::atomic<uint32_t>& num_readers_;
-    const std::vector<LiveRange>& ranges_;
-    uint64_t lowest_ = 0, highest_ = 0;
+    const AddressIndex& index_;
   };
 
   void insert(uint64_t address, uint64_t bytes, uint32_t allocation_id);
   void erase(uint64_t address, uint32_t allocation_id);
 
  private:
-  using Snapshot = std::vector<LiveRange>;  // sorted, without overlaps
-
-  void publish(Snapshot* replacement);
+  void publish(std::vector<LiveRange> ranges);
 
   std::mutex mutex_;
-  std::atomic<const Snapshot*> current_{new Snapshot};
-  std::vector<const Snapshot*> replaced_;
+  std::atomic<const AddressIndex*> current_{new AddressIndex};
+  std::vector<const AddressIndex*> replaced_;
   mutable std::atomic<uint32_t> num_readers_{0};
 };
 
