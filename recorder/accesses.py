@@ -22,7 +22,7 @@ from transit.recorder.spool import Records, Spool
 from transit.recorder.tables import Allocations, Blocks
 
 DIRECTIONS = {0: "unknown", 1: "read", 2: "write", 3: "both"}
-SOURCES = {1: "parameter", 2: "copy", 3: "set"}
+SOURCES = {1: "parameter", 2: "copy", 3: "set", 4: "tensor map"}
 _EXACT, _BLOCK, _GAP = range(3)
 EXTENTS = {_EXACT: "exact", _BLOCK: "block", _GAP: "gap"}
 CHUNK_ROWS = 1 << 19
@@ -74,6 +74,11 @@ class Accesses:
             self.num_unresolved += len(records) - len(accesses.records)
             self.has_access[accesses.launch_row] = True
             yield self._table(accesses, bases)
+
+    def between(self, start: int, stop: int) -> pa.Table:
+        """Return the rows of the launches from `start` to before `stop`."""
+        accesses = self._resolve(*self._records.between(start, stop), in_order=True)
+        return self._table(accesses, self._bases())
 
     def _resolve(
         self, records: Records, node: Ints, *, in_order: bool = False

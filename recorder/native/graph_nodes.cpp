@@ -78,7 +78,7 @@ bool GraphNodeReader::read_kernel(const Parameters& parameters, GraphNode& node)
   node.record.kind = static_cast<uint32_t>(LaunchKind::kKernel);
   node.record.name_id = layout.name_id;
   const LiveAllocations::View live(live_);
-  accesses_.start(live);
+  accesses_.start(live, tensor_maps_);
   if (p.kernelParams != nullptr) {
     accesses_.scan_parameters(layout, p.kernelParams);
   } else if (p.extra != nullptr) {
@@ -92,7 +92,7 @@ bool GraphNodeReader::read(const CUDA_MEMCPY3D& parameters, GraphNode& node) {
   node.record.kind = static_cast<uint32_t>(LaunchKind::kCopy);
   node.record.name_id = spool_.name_id("memcpy node");
   const LiveAllocations::View live(live_);
-  accesses_.start(live);
+  accesses_.start(live, tensor_maps_);
   add_copy(accesses_, parameters);
   node.accesses = {accesses_.begin(), accesses_.end()};
   return true;
@@ -113,7 +113,7 @@ bool GraphNodeReader::read_set(const Parameters& parameters, GraphNode& node) {
   node.record.kind = static_cast<uint32_t>(LaunchKind::kSet);
   node.record.name_id = spool_.name_id("memset node");
   const LiveAllocations::View live(live_);
-  accesses_.start(live);
+  accesses_.start(live, tensor_maps_);
   add_set(accesses_, parameters.dst, parameters.pitch,
           parameters.width * parameters.elementSize, parameters.height);
   node.accesses = {accesses_.begin(), accesses_.end()};

@@ -10,6 +10,7 @@
 #include "recorder/native/function_layouts.h"
 #include "recorder/native/parameter_scan.h"
 #include "recorder/native/spool.h"
+#include "recorder/native/tensor_maps.h"
 
 namespace transit {
 
@@ -23,8 +24,12 @@ struct GraphNode {
 class GraphNodeReader {
  public:
   GraphNodeReader(const DriverApi& driver, const LiveAllocations& live,
-                  FunctionLayouts& layouts, Spool& spool)
-      : driver_(driver), live_(live), layouts_(layouts), spool_(spool) {}
+                  const TensorMaps& tensor_maps, FunctionLayouts& layouts, Spool& spool)
+      : driver_(driver),
+        live_(live),
+        tensor_maps_(tensor_maps),
+        layouts_(layouts),
+        spool_(spool) {}
 
   // The nodes that touch memory, those of child graphs included, in the driver's order.
   std::vector<GraphNode> read(CUgraph graph);
@@ -48,6 +53,7 @@ class GraphNodeReader {
 
   const DriverApi& driver_;
   const LiveAllocations& live_;
+  const TensorMaps& tensor_maps_;
   FunctionLayouts& layouts_;
   Spool& spool_;
   AccessCollector accesses_;

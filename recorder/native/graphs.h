@@ -19,8 +19,10 @@ namespace transit {
 class Graphs {
  public:
   Graphs(const CuptiApi& cupti, const DriverApi& driver, const LiveAllocations& live,
-         FunctionLayouts& layouts, Spool& spool)
-      : cupti_(cupti), spool_(spool), reader_(driver, live, layouts, spool) {}
+         const TensorMaps& tensor_maps, FunctionLayouts& layouts, Spool& spool)
+      : cupti_(cupti),
+        spool_(spool),
+        reader_(driver, live, tensor_maps, layouts, spool) {}
 
   // Asks CUPTI for the callbacks below.
   void enable_callbacks(CUpti_SubscriberHandle subscriber);

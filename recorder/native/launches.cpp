@@ -12,11 +12,12 @@ constexpr uint32_t kSampledLaunches = 64;  // one in so many is timed
 }  // namespace
 
 Launches::Launches(const DriverApi& driver, const Contexts& contexts,
-                   const LiveAllocations& live, FunctionLayouts& layouts,
-                   Graphs& graphs, Spool& spool)
+                   const LiveAllocations& live, const TensorMaps& tensor_maps,
+                   FunctionLayouts& layouts, Graphs& graphs, Spool& spool)
     : driver_(driver),
       contexts_(contexts),
       live_(live),
+      tensor_maps_(tensor_maps),
       layouts_(layouts),
       graphs_(graphs),
       spool_(spool) {
@@ -49,7 +50,7 @@ const Launches::Recorded& Launches::record_untimed(const ApiCall& api,
   launch.kind = static_cast<uint32_t>(api.kind);
   launch.device = contexts_.device_of(call.context);
   const LiveAllocations::View live(live_);
-  accesses.start(live);
+  accesses.start(live, tensor_maps_);
   api.read(call.functionParams, launch, launched, accesses);
   if (api.per_thread_stream && launch.stream == 0) {
     launch.stream = reinterpret_cast<uint64_t>(CU_STREAM_PER_THREAD);

@@ -15,14 +15,15 @@
 #include "recorder/native/graphs.h"
 #include "recorder/native/inspector.h"
 #include "recorder/native/spool.h"
+#include "recorder/native/tensor_maps.h"
 
 namespace transit {
 
 class Launches {
  public:
   Launches(const DriverApi& driver, const Contexts& contexts,
-           const LiveAllocations& live, FunctionLayouts& layouts, Graphs& graphs,
-           Spool& spool);
+           const LiveAllocations& live, const TensorMaps& tensor_maps,
+           FunctionLayouts& layouts, Graphs& graphs, Spool& spool);
 
   // The call that is being made, null if it submits nothing.
   const ApiCall* find(CUpti_CallbackId cbid) const {
@@ -61,6 +62,7 @@ class Launches {
   const DriverApi& driver_;
   const Contexts& contexts_;
   const LiveAllocations& live_;
+  const TensorMaps& tensor_maps_;
   FunctionLayouts& layouts_;
   Graphs& graphs_;
   Spool& spool_;

@@ -6,8 +6,10 @@
 
 namespace transit {
 
-void AccessCollector::start(const LiveAllocations::View& live) {
+void AccessCollector::start(const LiveAllocations::View& live,
+                            const TensorMaps& tensor_maps) {
   live_ = &live;
+  tensor_maps_ = &tensor_maps;
   num_accesses_ = 0;
   num_dropped_ = 0;
 }
@@ -62,29 +64,44 @@ void AccessCollector::scan_words(const void* bytes, uint32_t num_bytes,
   // Pointers are aligned in the parameter block, not where the caller keeps the value.
   for (uint32_t at = (kWord - param_offset % kWord) % kWord; at + kWord <= num_bytes;
        at += kWord) {
+    TensorRange tensor;
+    if ((param_offset + at) % TensorMaps::kAlignment == 0 &&
+        at + TensorMaps::kBytes <= num_bytes &&
+        tensor_maps_->find(block + at, tensor)) {
+      add_parameter(tensor.address, tensor.bytes, AccessSource::kTensorMap,
+                    param_offset + at);
+      at += TensorMaps::kBytes - kWord;
+      continue;
+    }
     uint64_t word;
     memcpy(&word, block + at, kWord);
-    const LiveRange* range = live_->find(word);
-    if (range == nullptr || !is_new(word)) continue;
-    if (AccessRecord* access = append()) {
-      *access = {0,
-                 word,
-                 kUnknownBytes,
-                 range->allocation_id,
-                 static_cast<uint32_t>(Direction::kUnknown),
-                 static_cast<uint32_t>(AccessSource::kParameter),
-                 param_offset + at};
-    }
+    add_parameter(word, kUnknownBytes, AccessSource::kParameter, param_offset + at);
+  }
+}
+
+void AccessCollector::add_parameter(uint64_t address, uint64_t bytes,
+                                    AccessSource source, uint32_t param_offset) {
+  const LiveRange* range = live_->find(address);
+  if (range == nullptr || !is_new(address, bytes)) return;
+  if (AccessRecord* access = append()) {
+    *access = {0,
+               address,
+               bytes,
+               range->allocation_id,
+               static_cast<uint32_t>(Direction::kUnknown),
+               static_cast<uint32_t>(source),
+               param_offset};
   }
 }
 
 // The table is never cleared: a slot counts only if the record it names names it too.
-bool AccessCollector::is_new(uint64_t address) {
+bool AccessCollector::is_new(uint64_t address, uint64_t bytes) {
   if (num_accesses_ == kMaxAccesses) return true;
-  auto slot = static_cast<uint16_t>((address * 0x9E3779B97F4A7C15u) >> 51u);
+  auto slot = static_cast<uint16_t>(((address + bytes) * 0x9E3779B97F4A7C15u) >> 51u);
   static_assert(kNumSlots == 1u << (64u - 51u));
   while (slots_[slot] < num_accesses_ && slot_of_[slots_[slot]] == slot) {
-    if (accesses_[slots_[slot]].address == address) return false;
+    const AccessRecord& known = accesses_[slots_[slot]];
+    if (known.address == address && known.bytes == bytes) return false;
     slot = static_cast<uint16_t>((slot + 1) % kNumSlots);
   }
   slots_[slot] = static_cast<uint16_t>(num_accesses_);

@@ -7,20 +7,22 @@
 #include "recorder/native/allocations.h"
 #include "recorder/native/function_layouts.h"
 #include "recorder/native/spool_format.h"
+#include "recorder/native/tensor_maps.h"
 
 namespace transit {
 
 // One per thread, used for one launch after the other: no memory is taken per launch.
 class AccessCollector {
  public:
-  // `live` must outlive the collecting.
-  void start(const LiveAllocations::View& live);
+  // Both must outlive the collecting.
+  void start(const LiveAllocations::View& live, const TensorMaps& tensor_maps);
 
   // A range that is known exactly. Nothing when it is in no live allocation.
   void add_range(uint64_t address, uint64_t bytes, Direction direction,
                  AccessSource source);
 
-  // The words of a parameter block that point into live allocations.
+  // The tensor maps in a parameter block, and the words that point into live
+  // allocations. All words, every time: one that never was a pointer may become one.
   void scan_parameters(const FunctionLayout& layout, void** kernel_params);
   void scan_buffer(void** extra);
 
@@ -36,13 +38,16 @@ class AccessCollector {
   static constexpr uint32_t kNumSlots = 2 * kMaxAccesses;
 
   void scan_words(const void* bytes, uint32_t num_bytes, uint32_t param_offset);
-  bool is_new(uint64_t address);
+  void add_parameter(uint64_t address, uint64_t bytes, AccessSource source,
+                     uint32_t param_offset);
+  bool is_new(uint64_t address, uint64_t bytes);
   AccessRecord* append();
 
   const LiveAllocations::View* live_;
+  const TensorMaps* tensor_maps_;
   uint32_t num_accesses_;
   uint32_t num_dropped_;
-  uint16_t slots_[kNumSlots];       // hash of an address -> index into accesses_
+  uint16_t slots_[kNumSlots];       // hash of a range -> index into accesses_
   uint16_t slot_of_[kMaxAccesses];  // and back
   AccessRecord accesses_[kMaxAccesses];
 };

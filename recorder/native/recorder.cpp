@@ -95,6 +95,7 @@ void Recorder::enable_waiting_callbacks() {
     enable(CUPTI_CB_DOMAIN_DRIVER_API, cbid);
   }
   graphs_.enable_callbacks(subscriber_);
+  tensor_maps_.enable_callbacks(cupti_, subscriber_);
 }
 
 void Recorder::observe_allocations() {
@@ -221,6 +222,7 @@ void Recorder::on_free(uint64_t address, uint32_t allocation_id) {
 void Recorder::on_driver_call(CUpti_CallbackId cbid, const CUpti_CallbackData& call) {
   if (OwnCalls::in_progress()) return;
   const ApiCall* api = launches_.find(cbid);
+  if (api == nullptr && tensor_maps_.on_driver_call(cbid, call)) return;
   if (api == nullptr && graphs_.on_driver_call(cbid, call)) return;
   if (api == nullptr) {
     if (call.callbackSite == CUPTI_API_ENTER) launches_.expect_captures();

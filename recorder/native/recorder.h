@@ -22,6 +22,7 @@
 #include "recorder/native/inspector.h"
 #include "recorder/native/launches.h"
 #include "recorder/native/spool.h"
+#include "recorder/native/tensor_maps.h"
 #include "runtime/native/observer.h"
 
 namespace transit {
@@ -96,8 +97,10 @@ class Recorder {
   LiveAllocations live_;
   Contexts contexts_;
   FunctionLayouts layouts_{driver_, spool_};
-  Graphs graphs_{cupti_, driver_, live_, layouts_, spool_};
-  Launches launches_{driver_, contexts_, live_, layouts_, graphs_, spool_};
+  TensorMaps tensor_maps_;
+  Graphs graphs_{cupti_, driver_, live_, tensor_maps_, layouts_, spool_};
+  Launches launches_{driver_,  contexts_, live_, tensor_maps_,
+                     layouts_, graphs_,   spool_};
   Activities activities_{cupti_, spool_};
   CUpti_SubscriberHandle subscriber_ = nullptr;
   TransitLaunchesSeenFn hooked_launches_ = nullptr;

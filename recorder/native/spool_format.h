@@ -60,7 +60,12 @@ struct LaunchRecord {
 static_assert(sizeof(LaunchRecord) == 64);
 
 enum class Direction : uint32_t { kUnknown = 0, kRead = 1, kWrite = 2, kBoth = 3 };
-enum class AccessSource : uint32_t { kParameter = 1, kCopy = 2, kSet = 3 };
+enum class AccessSource : uint32_t {
+  kParameter = 1,
+  kCopy = 2,
+  kSet = 3,
+  kTensorMap = 4,
+};
 
 // access.spool: launch x place in an allocation.
 struct AccessRecord {
@@ -70,7 +75,7 @@ struct AccessRecord {
   uint32_t allocation_id;
   uint32_t direction;     // Direction
   uint32_t source;        // AccessSource
-  uint32_t param_offset;  // byte in the parameter block, for kParameter
+  uint32_t param_offset;  // byte in the parameter block, for kParameter, kTensorMap
 };
 static_assert(sizeof(AccessRecord) == 40);
 

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <iterator>
 
+#include "tensor_map.h"
+
 namespace simgpu {
 namespace {
 
@@ -190,6 +192,58 @@ struct Scale {
   }
 };
 
+// Of a tiled float32 matrix, by its tensor map.
+struct ScaleTensor {
+  static constexpr char kName[] = "scale_tensor";
+  static constexpr size_t kParameters = 2;
+  float a;
+  CUtensorMap tensor;  // by value
+
+  size_t row_bytes() const { return read_tensor_map(tensor).dims[0] * sizeof(float); }
+  size_t rows() const {
+    const TensorMap map = read_tensor_map(tensor);
+    return map.rank > 1 ? map.dims[1] : 1;
+  }
+  float* row(size_t index) const {
+    const TensorMap map = read_tensor_map(tensor);
+    return reinterpret_cast<float*>(map.address() + index * map.strides_bytes[0]);
+  }
+
+  Footprint footprint() const {
+    std::vector<Access> accesses;
+    for (size_t i = 0; i < rows(); ++i)
+      accesses.push_back(updating(row(i), row_bytes() / sizeof(float)));
+    return streaming(std::move(accesses));
+  }
+  void run() const {
+    for (size_t i = 0; i < rows(); ++i)
+      for (size_t j = 0; j < row_bytes() / sizeof(float); ++j) row(i)[j] *= a;
+  }
+};
+
+// Its rows lie behind pointers that are themselves in the device's memory.
+struct GatherRows {
+  static constexpr char kName[] = "gather_rows";
+  static constexpr size_t kParameters = 4;
+  float* y;
+  const float* const* rows;
+  size_t num_rows;
+  size_t row_size;
+
+  Footprint footprint() const {
+    std::vector<Access> accesses = {
+        {reinterpret_cast<uintptr_t>(rows), num_rows * sizeof(*rows), true, false},
+        writing(y, num_rows * row_size)};
+    for (size_t i = 0; i < num_rows; ++i)
+      accesses.push_back(reading(rows[i], row_size));
+    return streaming(std::move(accesses));
+  }
+  void run() const {
+    for (size_t i = 0; i < num_rows; ++i)
+      std::memcpy(y + i * row_size, rows[i], row_size * sizeof(float));
+  }
+};
+
 template <class Kernel>
 Kernel unpack(const uint8_t* arguments) {
   Kernel kernel;
@@ -205,8 +259,9 @@ constexpr KnownKernel known() {
 }
 
 constexpr KnownKernel kKernels[] = {
-    known<Matmul>(), known<TanhForward>(), known<TanhBackward>(), known<MseGradient>(),
-    known<Adam>(),   known<Fill>(),        known<Scale>(),
+    known<Matmul>(),      known<TanhForward>(), known<TanhBackward>(),
+    known<MseGradient>(), known<Adam>(),        known<Fill>(),
+    known<Scale>(),       known<GatherRows>(),  known<ScaleTensor>(),
 };
 
 }  // namespace

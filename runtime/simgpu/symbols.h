@@ -125,6 +125,8 @@
   X(cuStreamCreate, cuStreamCreate, 2000)                                           \
   X(cuStreamCreateWithPriority, cuStreamCreateWithPriority, 5050)                   \
   X(cuStreamDestroy, cuStreamDestroy_v2, 4000)                                      \
+  X(cuTensorMapEncodeTiled, cuTensorMapEncodeTiled, 12000)                          \
+  X(cuTensorMapReplaceAddress, cuTensorMapReplaceAddress, 12000)                    \
   X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010)
 
 #define SIMGPU_STREAM_SYMBOLS(X)                                             \
