@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from transit.compiler import periods
 from transit.compiler.arrays import (
@@ -97,44 +98,98 @@ def find(trace: Trace, rank: int) -> SteadyIteration:
         If the recording has no iteration that repeats closely enough.
     """
     work = Work.read(trace, rank)
-    launches, ids = work.table, work.launch_ids
-    where = f"{trace.path}, rank {rank}"
-    if not len(ids):
-        raise TraceError(
-            f"{where}: no launches were recorded; record more iterations, or check "
-            "with `transit doctor` that recording works here"
-        )
-    signatures = column(launches, "signature")
-    repeats, found_by = _find_repeats(trace, rank, ids, signatures, where)
+    launches = work.table
+    found = locate(trace, rank, work)
+    repeats = found.repeats
     one = slice(int(repeats.starts[0]), int(repeats.starts[0]) + repeats.launches)
     return SteadyIteration(
-        signatures=signatures[one],
+        signatures=column(launches, "signature")[one],
         function=codes(launches, "name")[one],
         duration_ns=_median_durations(launches, repeats),
         is_kernel=is_one_of(launches, "kind", "kernel", "graph")[one],
         accesses=_align_accesses(trace, rank, work, repeats),
-        found_by=found_by,
-        confidence=repeats.confidence,
+        found_by=found.found_by,
+        confidence=found.confidence,
     )
 
 
-def _find_repeats(
-    trace: Trace, rank: int, ids: Ints, signatures: Hashes, where: str
-) -> tuple[Repeats, str]:
+@dataclass(frozen=True)
+class Located:
+    """Where the steady iterations are, how they were found, and how sure that is."""
+
+    repeats: Repeats
+    found_by: str
+    confidence: float
+
+
+def locate(trace: Trace, rank: int, work: Work) -> Located:
+    """Find the iterations of one rank that were recorded for their times.
+
+    By marks if what is between them repeats; else by the period of the launches; else
+    by the period of the functions launched, whatever their grids: the confidence is
+    then lower by the share of launches whose shapes differ.
+
+    Raises
+    ------
+    TraceError
+        If the recording has no iteration that repeats closely enough.
+    """
+    where = f"{trace.path}, rank {rank}"
+    if not len(work.launch_ids):
+        raise TraceError(
+            f"{where}: no launches were recorded; record more iterations, or check "
+            "with `transit doctor` that recording works here"
+        )
+    signatures = column(work.table, "signature")
     marks = trace.table(rank, "iterations")
-    marked = _repeats_between_marks(marks, ids, signatures)
+    is_timed = is_one_of(marks, "purpose", "timing") | _is_null(marks, "purpose")
+    timed = marks.filter(pa.array(is_timed))
+    rows = _rows_outside(marks.filter(pa.array(~is_timed)), work.launch_ids)
+    marked = _repeats_between_marks(timed, work.launch_ids, signatures)
     if marked and marked.confidence >= periods.MIN_CONFIDENCE:
-        return marked, str(marks.column("found_by")[0].as_py())
-    found = periods.find_repeats(signatures)
+        return Located(
+            marked, str(timed.column("found_by")[0].as_py()), marked.confidence
+        )
+    found = _period(signatures, rows)
     if found and found.confidence >= periods.MIN_CONFIDENCE:
-        return found, "period of the launch sequence"
-    seen = max((r.confidence for r in (marked, found) if r), default=0.0)
+        return Located(found, "period of the launch sequence", found.confidence)
+    alike = _period(codes(work.table, "name").astype(np.uint64), rows)
+    if alike and alike.confidence >= periods.MIN_CONFIDENCE:
+        share = periods.share_alike(signatures, alike)
+        return Located(
+            alike,
+            "period of the functions' names, shapes vary",
+            alike.confidence * share,
+        )
+    seen = max((r.confidence for r in (marked, found, alike) if r), default=0.0)
     raise TraceError(
-        f"{where}: no steady iteration among {len(ids)} launches: at best "
+        f"{where}: no steady iteration among {len(rows)} launches: at best "
         f"{seen:.0%} of the iterations are alike, not {periods.MIN_CONFIDENCE:.0%}. "
         "Record more iterations, skip the warm-up, and record plain training: "
         "evaluation or changing shapes make iterations differ"
     )
+
+
+def _is_null(table: pa.Table, name: str) -> Bools:
+    return np.asarray(pc.is_null(table.column(name)), np.bool_)
+
+
+def _rows_outside(marks: pa.Table, ids: Ints) -> Ints:
+    """Return the rows of launches outside of iterations that were slowed down."""
+    firsts, lasts = column(marks, "first_launch_id"), column(marks, "last_launch_id")
+    begun = np.searchsorted(firsts, ids, side="right")
+    ended = np.searchsorted(lasts, ids, side="left")
+    return np.flatnonzero(begun == ended)
+
+
+def _period(values: Hashes, rows: Ints) -> Repeats | None:
+    """Find repeats among some rows, without those that others come between."""
+    repeats = periods.find_repeats(values[rows])
+    if repeats is None:
+        return None
+    first, last = rows[repeats.starts], rows[repeats.starts + repeats.launches - 1]
+    whole = last - first == repeats.launches - 1
+    return replace(repeats, starts=first[whole]) if whole.any() else None
 
 
 def _repeats_between_marks(

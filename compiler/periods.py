@@ -19,11 +19,15 @@ ANCHOR_LAUNCHES = (1, 2, 4, 8, 16)
 
 @dataclass(frozen=True)
 class Repeats:
-    """Stretches of launches that are all alike."""
+    """Stretches of launches that are all alike, of `compared` that were looked at.
+
+    The confidence is the share that is alike, or nearly.
+    """
 
     starts: Ints
     launches: int
     confidence: float
+    compared: int
 
 
 def most_common(signatures: Hashes, starts: Ints, stops: Ints) -> Repeats:
@@ -47,7 +51,7 @@ def most_common(signatures: Hashes, starts: Ints, stops: Ints) -> Repeats:
             starts[which != usual], stops[which != usual], strict=True
         )
     )
-    return Repeats(kept, launches, alike / len(starts))
+    return Repeats(kept, launches, alike / len(starts), len(starts))
 
 
 def _nearly_equal(pattern: Hashes, stretch: Hashes) -> bool:
@@ -77,9 +81,15 @@ def find_repeats(signatures: Hashes) -> Repeats | None:
     candidates = [
         found
         for anchor_launches in ANCHOR_LAUNCHES
-        if (found := _best_anchor(hasher, len(signatures), anchor_launches))
+        if (found := _best_anchor(hasher, signatures, anchor_launches))
     ]
     return max(candidates, key=_preference, default=None)
+
+
+def share_alike(signatures: Hashes, repeats: Repeats) -> float:
+    """Return the share of launches that are as in the first stretch."""
+    rows = repeats.starts[:, None] + np.arange(repeats.launches)
+    return float(np.mean(signatures[rows] == signatures[rows[0]]))
 
 
 def _preference(repeats: Repeats) -> tuple[float, ...]:
@@ -89,9 +99,10 @@ def _preference(repeats: Repeats) -> tuple[float, ...]:
 
 
 def _best_anchor(
-    hasher: SegmentHasher, num_launches: int, anchor_launches: int
+    hasher: SegmentHasher, signatures: Hashes, anchor_launches: int
 ) -> Repeats | None:
     """Return the best stretches between anchors of one length."""
+    num_launches = len(signatures)
     count = num_launches - anchor_launches + 1
     if count <= MIN_REPEATS:
         return None
@@ -110,7 +121,8 @@ def _best_anchor(
     last = np.zeros(len(first), np.int64)
     last[which] = np.arange(len(which))  # the last assignment stays
     # All of an anchor's stretches lie side by side, those of other content included.
-    confidence = repeats / (last - first + 1)
+    compared = last - first + 1
+    confidence = repeats / compared
     launches = (stops - starts)[first]
     enough = (repeats >= MIN_REPEATS) & (
         repeats * launches >= MIN_COVERAGE * num_launches
@@ -120,4 +132,12 @@ def _best_anchor(
     steady = enough & (confidence >= MIN_CONFIDENCE)
     score = np.where(steady, launches, confidence * enough)
     best = np.lexsort((starts[first], -repeats, -score))[0]
-    return Repeats(starts[which == best], int(launches[best]), float(confidence[best]))
+    if not steady[best]:  # unless what differs does so by a few launches only
+        anchor = slice(first[best], last[best] + 1)
+        return most_common(signatures, starts[anchor], stops[anchor])
+    return Repeats(
+        starts[which == best],
+        int(launches[best]),
+        float(confidence[best]),
+        int(compared[best]),
+    )

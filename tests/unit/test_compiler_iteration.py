@@ -14,6 +14,7 @@ from trace_factory import MIB, LayeredLoop, Tables, write_tables, write_trace
 from transit.compiler import iteration, machine
 from transit.compiler.compiler import compile_trace
 from transit.compiler.lifetimes import read_allocations
+from transit.compiler.work import Work
 from transit.errors import TraceError
 from transit.traces import schema
 from transit.traces.check import refuse_contradictions
@@ -26,7 +27,7 @@ def find(tables: Tables, path: Path) -> iteration.SteadyIteration:
     return iteration.find(Trace.open(write_tables(path / "trace", {0: tables})), 0)
 
 
-def replace(tables: Tables, name: str, **columns: object) -> Tables:
+def replace(tables: Tables, name: str, /, **columns: object) -> Tables:
     """Return the tables with some columns of one replaced."""
     table = tables[name]
     arrays = {column: table.column(column) for column in table.column_names} | {
@@ -179,8 +180,48 @@ def test_nothing_steady_is_refused_saying_what_to_do(tmp_path: Path) -> None:
     tables = LayeredLoop(iterations=6).tables()
     rng = np.random.default_rng(3)
     signature = rng.integers(0, 1000, tables["launches"].num_rows)
+    tables = replace(
+        tables, "launches", signature=signature, name=signature.astype(str).tolist()
+    )
     with pytest.raises(TraceError, match=r"no steady iteration.*Record more"):
-        find(replace(tables, "launches", signature=signature), tmp_path)
+        find(tables, tmp_path)
+
+
+def test_iterations_of_other_shapes_are_known_by_names_and_less_sure(
+    tmp_path: Path,
+) -> None:
+    """Sequences of text differ in length, and grids with them."""
+    tables = LayeredLoop(iterations=8, marked=False).tables()
+    signature = numbers(tables, "launches", "signature")
+    of_iteration = np.arange(len(signature)) // 12
+    signature[of_iteration % 2 == 1] += of_iteration[of_iteration % 2 == 1].astype(
+        signature.dtype
+    )
+    steady = find(replace(tables, "launches", signature=signature), tmp_path)
+    assert steady.num_launches == 12
+    assert "shapes vary" in steady.found_by
+    assert 0.4 < steady.confidence < 0.7
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_iterations_that_were_slowed_down_do_not_count(
+    tmp_path: Path, marked: bool
+) -> None:
+    tables = LayeredLoop(iterations=6).tables()
+    last = tables["iterations"].slice(5)
+    purposes = ["timing"] * 5 + ["direction"]
+    tables = replace(tables, "iterations", purpose=purposes)
+    end = numbers(tables, "launches", "end_ns")
+    first_slow = last["first_launch_id"][0].as_py()
+    usual = (end - numbers(tables, "launches", "start_ns"))[:12]
+    end[first_slow:] += 10**9
+    tables = replace(tables, "launches", end_ns=end)
+    if not marked:  # but for the slow one
+        tables["iterations"] = tables["iterations"].slice(5)
+    work = Work.read(trace := Trace.open(write_tables(tmp_path / "t", {0: tables})), 0)
+    found = iteration.locate(trace, 0, work)
+    assert found.repeats.starts.max() + 12 <= first_slow
+    assert iteration.find(trace, 0).duration_ns.tolist() == usual.tolist()
 
 
 def test_a_trace_without_launches_is_refused(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transit.compiler.iteration import locate
 from transit.compiler.plan import Plan
 from transit.compiler.work import Work
+from transit.errors import TraceError
 from transit.kernel_names import demangle
 from transit.traces.caveats import caveats
-from transit.traces.manifest import RankInfo
 from transit.traces.reader import Trace
 
 VERSION = 1
@@ -27,7 +28,7 @@ def describe_trace(trace: Trace) -> dict[str, Any]:
         "version": VERSION,
         "command": trace.manifest.command,
         "ended": trace.manifest.ended,
-        "ranks": [_rank(trace.manifest.rank(rank)) for rank in trace.ranks],
+        "ranks": [_rank(trace, rank) for rank in trace.ranks],
         "caveats": [
             {"rank": info.rank, "caveat": caveat}
             for info in trace.manifest.ranks
@@ -38,7 +39,8 @@ def describe_trace(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _rank(info: RankInfo) -> dict[str, Any]:
+def _rank(trace: Trace, rank: int) -> dict[str, Any]:
+    info = trace.manifest.rank(rank)
     return {
         "rank": info.rank,
         "launches": info.counts["launches"],
@@ -47,9 +49,23 @@ def _rank(info: RankInfo) -> dict[str, Any]:
         "accesses": info.counts["accesses"],
         "allocations": info.counts["allocations"],
         "iterations": info.counts["iterations"],
+        "steady_iteration": _steady_iteration(trace, rank),
         "lost_records": sum(info.losses.model_dump().values()),
         "gpu": ", ".join(device.name for device in info.devices),
     }
+
+
+def _steady_iteration(trace: Trace, rank: int) -> str:
+    """Say how the iterations were found that a plan would be made for."""
+    try:
+        found = locate(trace, rank, Work.read(trace, rank))
+    except TraceError:
+        return "none found"
+    repeats = found.repeats
+    return (
+        f"{repeats.launches:,} launches, {len(repeats.starts)} of {repeats.compared}"
+        f" alike, found by {found.found_by}, confidence {found.confidence:.0%}"
+    )
 
 
 def _kernels(trace: Trace) -> list[dict[str, Any]]:
