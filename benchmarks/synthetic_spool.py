@@ -158,6 +158,7 @@ class _Job:
             "launch": launches,
             "activity": self._activities(launches[of_work], start_ns, end_ns),
             "block": self._block_events(host_ns[of_work]),
+            "history": _whole_history(),
             "mark": self._marks(host_ns),
             "allocation": self._segments(),
             **self._accesses(),
@@ -255,6 +256,12 @@ class _Job:
         segments["bytes"], segments["host_ns"] = SEGMENT_BYTES, NOW_NS - 1000
         segments["api"], segments["caller_name_id"] = 1, len(API_NAMES) - 1
         return segments
+
+
+def _whole_history() -> Records:
+    history = np.zeros(1, spool.RECORDS["history"])
+    history["end_ns"] = 1 << 61
+    return history
 
 
 def _addresses(size: Ints, born: Ints, died: Ints) -> Ints:

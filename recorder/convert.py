@@ -248,6 +248,7 @@ class _Recording:
             torn=self.spool.num_torn,
             unresolved_accesses=self.accesses.num_unresolved,
             unresolved_blocks=self.blocks.num_unresolved,
+            unknown_blocks=self.blocks.num_unknown,
             unmatched_activities=self.launched.num_unmatched_activities,
             untimed_activities=self.launched.num_untimed_activities
             + uvm.num_untimed(self.spool.records["uvm"]),

@@ -14,14 +14,56 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from transit.recorder.columns import NEVER, Ints
+from transit.recorder.columns import NEVER, Ints, int64
 from transit.recorder.spool import Records
 
-ALLOC, FREE, ALIVE_AT_START = 1, 2, 3  # BlockAction
+ALLOC, FREE, ALIVE = 1, 2, 3  # BlockAction
 BEFORE = np.iinfo(np.int64).min
 
 # The allocator's history and CUPTI read different clocks, the former in microseconds.
 CLOCK_TOLERANCE_NS = 100_000
+
+
+@dataclass(frozen=True)
+class Histories:
+    """From when to when the allocator's history is whole."""
+
+    device: Ints
+    begin_ns: Ints
+    end_ns: Ints
+
+    @classmethod
+    def read(cls, records: Records, launched_ns: Ints) -> Self:
+        """Join stretches that meet; to span all launches is to be whole for ever."""
+        records = records[np.lexsort((records["begin_ns"], records["device"]))]
+        device = records["device"].astype(np.int64)
+        begin = int64(records["begin_ns"], "time of a history")
+        end = int64(records["end_ns"], "time of a history")
+        meets = (device[1:] == device[:-1]) & (begin[1:] <= end[:-1])
+        first = np.append(True, ~meets)[: len(records)]
+        last = np.append(~meets, True)[: len(records)]
+        begin, end = begin[first], end[last]
+        if len(launched_ns):
+            begin = np.where(begin <= launched_ns.min(), BEFORE, begin)
+            end = np.where(end >= launched_ns.max(), NEVER, end)
+        return cls(device[first], begin, end)
+
+    def __len__(self) -> int:
+        """Return the number of stretches."""
+        return len(self.device)
+
+    def of(self, events: Records) -> tuple[npt.NDArray[np.bool_], Self]:
+        """Tell which events are in a stretch, and return theirs."""
+        row = np.full(len(events), -1, np.int64)
+        time = events["host_ns"].astype(np.int64)
+        for index in range(len(self)):  # one for each device, unless something broke
+            inside = (events["device"] == self.device[index]) & (
+                (time >= self.begin_ns[index]) & (time <= self.end_ns[index])
+            )
+            row[inside] = index
+        known = row >= 0
+        row = row[known]
+        return known, type(self)(self.device[row], self.begin_ns[row], self.end_ns[row])
 
 
 @dataclass(frozen=True)
@@ -35,20 +77,35 @@ class Lifetimes:
     seen_ns: Ints
 
     @classmethod
-    def of_blocks(cls, events: Records) -> Self:
-        """Pair the allocator's events into lifetimes."""
-        order = np.lexsort((events["host_ns"], events["address"], events["device"]))
-        events = _without_repeated_births(events[order])
-        same_as_next = _same_place(events[:-1], events[1:])
+    def of_blocks(cls, events: Records, span: Histories) -> Self:
+        """Pair the allocator's events into lifetimes.
+
+        Parameters
+        ----------
+        events
+            Those of times at which the history is whole.
+        span
+            Of each event, from when to when that is.
+        """
+        order = np.lexsort(
+            (events["host_ns"], events["address"], span.begin_ns, events["device"])
+        )
+        order = order[~_repeats_a_birth(events[order], span.begin_ns[order])]
+        events, begin, end = events[order], span.begin_ns[order], span.end_ns[order]
+        same_as_next = _same_place(events, begin)
         follows = np.append(False, same_as_next)[: len(events)]
         followed = np.append(same_as_next, False)[: len(events)]
 
         time = events["host_ns"].astype(np.int64)
         is_free = events["action"] == FREE
+        is_alloc = events["action"] == ALLOC
         after_birth = follows & ~np.append(True, is_free)[:-1]
-        died = np.where(followed, np.append(time, NEVER)[1:], NEVER)
-        born = np.where(events["action"] == ALLOC, time, BEFORE)
-        # A free whose birth nobody saw is a block that was there before.
+        # Without a free in between, nobody saw how long the earlier block lived.
+        next_is_free = np.append(is_free, False)[1:]
+        died = np.where(next_is_free, np.append(time, NEVER)[1:], time)
+        died = np.where(followed, died, end)
+        # A block whose birth nobody saw was there before, if the place was not free.
+        born = np.where(is_alloc | (follows & ~after_birth), time, begin)
         died = np.where(is_free, time, died)
         keep = ~is_free | ~after_birth
         return cls(
@@ -150,19 +207,20 @@ def bytes_to_next_base(bases: Ints, places: Ints, ends: Ints) -> Ints:
     return reach
 
 
-def _same_place(left: Records, right: Records) -> npt.NDArray[np.bool_]:
-    same: npt.NDArray[np.bool_] = (left["address"] == right["address"]) & (
-        left["device"] == right["device"]
-    )
+def _same_place(events: Records, begin_ns: Ints) -> npt.NDArray[np.bool_]:
+    """Tell which events are at the place of the next, with no gap in between."""
+    same: npt.NDArray[np.bool_] = begin_ns[:-1] == begin_ns[1:]
+    for name in ("address", "device"):
+        same &= events[name][:-1] == events[name][1:]
     return same
 
 
-def _without_repeated_births(events: Records) -> Records:
-    """Drop what the snapshot lists as alive and the history saw being born."""
-    repeated = np.zeros(len(events), bool)
-    repeated[1:] = (
-        _same_place(events[:-1], events[1:])
-        & (events["action"][1:] == ALIVE_AT_START)
+def _repeats_a_birth(events: Records, begin_ns: Ints) -> npt.NDArray[np.bool_]:
+    """Tell what is listed as alive after the history saw it being born."""
+    repeats = np.zeros(len(events), bool)
+    repeats[1:] = (
+        _same_place(events, begin_ns)
+        & (events["action"][1:] == ALIVE)
         & (events["action"][:-1] != FREE)
     )
-    return events[~repeated]
+    return repeats

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transit.recorder.block_labels import block_labels
 from transit.recorder.columns import (
     NEVER,
     DamagedError,
@@ -17,10 +18,9 @@ from transit.recorder.columns import (
     constant,
     int64,
     known_labels,
-    labels,
     nullable,
 )
-from transit.recorder.extents import BEFORE, Lifetimes
+from transit.recorder.extents import BEFORE, Histories, Lifetimes
 from transit.recorder.launches import Launches
 from transit.recorder.spool import Records, Spool
 
@@ -107,6 +107,8 @@ class Blocks:
     allocation_row: Ints
     offset: Ints
     num_unresolved: int
+    num_unknown: int
+    """Events of times at which the allocator's history is not whole."""
 
 
 def blocks(spool: Spool, launched: Launches, allocated: Allocations) -> Blocks:
@@ -114,7 +116,9 @@ def blocks(spool: Spool, launched: Launches, allocated: Allocations) -> Blocks:
     events = spool.records["block"]
     for name in ("host_ns", "address", "bytes"):
         int64(events[name], f"block {name}")
-    everywhere = Lifetimes.of_blocks(events)
+    histories = Histories.read(spool.records["history"], launched.host_ns)
+    known, span = histories.of(events)
+    everywhere = Lifetimes.of_blocks(events[known], span)
     row = allocated.lifetimes.find(everywhere.address, everywhere.seen_ns)
     inside = everywhere.end <= np.append(allocated.lifetimes.end, 0)[row]
     keep = np.flatnonzero((row >= 0) & inside)
@@ -128,10 +132,15 @@ def blocks(spool: Spool, launched: Launches, allocated: Allocations) -> Blocks:
         "bytes": everywhere.bytes[keep],
         "alloc_launch_id": nullable(launched.next_at(born), born == BEFORE),
         "free_launch_id": nullable(launched.next_at(died), died == NEVER),
-        "label": labels(np.full(len(keep), -1), {0: ""}),
+        "label": block_labels(spool, everywhere).take(pa.array(keep)),
     }
     return Blocks(
-        pa.table(columns), everywhere, row[keep], offset, len(row) - len(keep)
+        pa.table(columns),
+        everywhere,
+        row[keep],
+        offset,
+        num_unresolved=len(row) - len(keep),
+        num_unknown=int(np.count_nonzero(~known)),
     )
 
 

@@ -117,6 +117,7 @@ def small_spool(folder: Path, **changes: Rows) -> Path:
         "access": [access(0), access(1)],
         "activity": [activity(0), activity(1)],
         "mark": [{"host_ns": NOW_NS, "kind": 1}],
+        "history": [{"device": 0, "begin_ns": 0, "end_ns": 2 * NOW_NS}],
     }
     for record_type, rows in (files | changes).items():
         write_file(folder, record_type, rows, pid=pid)

@@ -48,6 +48,8 @@ class Losses(_Model):
     """Outside the allocation they name, or of an unknown launch or allocation."""
     unresolved_blocks: Count = 0
     """In no allocation alive at the time."""
+    unknown_blocks: Count = 0
+    """From times at which the framework's history of its blocks is not whole."""
     unmatched_activities: Count = 0
     """GPU work that no recorded launch started, for instance from before the start."""
     untimed_activities: Count = 0
