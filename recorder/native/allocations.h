@@ -23,9 +23,12 @@ class AddressIndex {
 
   const std::vector<LiveRange>& ranges() const { return ranges_; }
 
+  // False for nearly every word that is no address.
+  bool may_hold(uint64_t word) const { return word - lowest_ < span_; }
+
   // The range that holds the address, or null.
   const LiveRange* find(uint64_t address) const {
-    return address - lowest_ < span_ ? search(address) : nullptr;
+    return may_hold(address) ? search(address) : nullptr;
   }
 
  private:
@@ -55,6 +58,8 @@ class LiveAllocations {
     View(const View&) = delete;
     View& operator=(const View&) = delete;
     ~View() { num_readers_.fetch_sub(1, std::memory_order_seq_cst); }
+
+    bool may_hold(uint64_t word) const { return index_.may_hold(word); }
 
     // The allocation that holds the address, or null.
     const LiveRange* find(uint64_t address) const { return index_.find(address); }

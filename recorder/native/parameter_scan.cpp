@@ -75,7 +75,9 @@ void AccessCollector::scan_words(const void* bytes, uint32_t num_bytes,
     }
     uint64_t word;
     memcpy(&word, block + at, kWord);
-    add_parameter(word, kUnknownBytes, AccessSource::kParameter, param_offset + at);
+    if (live_->may_hold(word)) {
+      add_parameter(word, kUnknownBytes, AccessSource::kParameter, param_offset + at);
+    }
   }
 }
 

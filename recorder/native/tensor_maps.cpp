@@ -15,7 +15,6 @@ constexpr CUpti_CallbackId kCalls[] = {
     CUPTI_DRIVER_TRACE_CBID_cuTensorMapReplaceAddress,
 };
 constexpr uint64_t kNotRemembered = UINT64_MAX;
-constexpr uint64_t kGoldenRatio = 0x9E3779B97F4A7C15u;
 
 // 0 for a type that is newer than this code. Packed types have gaps only in shared
 // memory.
@@ -72,13 +71,6 @@ void encoded(TensorMaps& maps, const void* params) {
   const auto& p = *static_cast<const P*>(params);
   maps.remember(p.tensorMap,
                 {reinterpret_cast<uint64_t>(p.globalAddress), reachable_bytes(p)});
-}
-
-uint64_t load_word(const void* bytes, size_t index) {
-  uint64_t word;
-  memcpy(&word, static_cast<const uint8_t*>(bytes) + index * sizeof(word),
-         sizeof(word));
-  return word;
 }
 
 }  // namespace
@@ -172,12 +164,6 @@ void TensorMaps::Slot::write(const Words& wanted, const TensorRange& range) {
   version.store(before + 2, std::memory_order_release);
 }
 
-// Most places in a parameter block hold no descriptor: two words tell.
-bool TensorMaps::Table::may_hold(const void* bytes) const {
-  const size_t bit = filter_bit(bytes);
-  return (filter[bit / 64].load(std::memory_order_acquire) >> (bit % 64) & 1u) != 0;
-}
-
 bool TensorMaps::Table::find(const void* bytes, TensorRange& range) const {
   const Words words = words_of(bytes);
   const size_t first = first_slot(words);
@@ -191,11 +177,6 @@ TensorMaps::Words TensorMaps::words_of(const void* bytes) {
   Words words;
   memcpy(words.data(), bytes, kBytes);
   return words;
-}
-
-size_t TensorMaps::filter_bit(const void* bytes) {
-  const uint64_t key = (load_word(bytes, 0) * kGoldenRatio) ^ load_word(bytes, 1);
-  return (key * kGoldenRatio >> 32u) % kFilterBits;
 }
 
 size_t TensorMaps::first_slot(const Words& words) {

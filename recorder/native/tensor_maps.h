@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <mutex>
 
 #include "recorder/native/cupti_api.h"
@@ -46,6 +47,7 @@ class TensorMaps {
   static constexpr size_t kWays = 4;
   static constexpr size_t kNumSlots = 1 << 14;
   static constexpr size_t kFilterBits = 1 << 15;
+  static constexpr uint64_t kGoldenRatio = 0x9E3779B97F4A7C15u;
 
   using Words = std::array<uint64_t, kWords>;
 
@@ -64,12 +66,21 @@ class TensorMaps {
     std::array<std::atomic<uint64_t>, kFilterBits / 64> filter{};  // by the first words
     std::array<Slot, kNumSlots> slots{};
 
-    bool may_hold(const void* bytes) const;
+    // Most places in a parameter block hold no descriptor: two words tell.
+    bool may_hold(const void* bytes) const {
+      const size_t bit = filter_bit(bytes);
+      return (filter[bit / 64].load(std::memory_order_acquire) >> (bit % 64) & 1u) != 0;
+    }
     bool find(const void* bytes, TensorRange& range) const;
   };
 
   static Words words_of(const void* bytes);
-  static size_t filter_bit(const void* bytes);
+  static size_t filter_bit(const void* bytes) {
+    uint64_t words[2];
+    memcpy(words, bytes, sizeof(words));
+    const uint64_t key = (words[0] * kGoldenRatio) ^ words[1];
+    return (key * kGoldenRatio >> 32u) % kFilterBits;
+  }
   static size_t first_slot(const Words& words);
 
   std::atomic<Table*> table_{nullptr};  // made for the first one; never destroyed
