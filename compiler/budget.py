@@ -31,6 +31,8 @@ def check_budget(
     reasons = []
     if unmovable:
         reasons.append(f"{_enough(unmovable)} belong to libraries and cannot be moved")
+    if problem.regions.unexplained.any():
+        reasons.append("what is touched through pointers that no launch names stays")
     if smallest > unmovable:
         reasons.append("what kernels re-read stays, as the link is slow to re-read")
     message = (

@@ -23,7 +23,7 @@ from transit.compiler.plan import MAX_BYTES, PIECE_BYTES, Plan
 from transit.compiler.policies import POLICIES, Policy
 from transit.compiler.problem import Problem
 from transit.compiler.provenance import trace_reference
-from transit.compiler.regions import find_regions
+from transit.compiler.regions import find_regions, read_unexplained
 from transit.errors import BudgetError, TraceError
 from transit.traces.check import refuse_contradictions, refuse_without_accesses
 from transit.traces.reader import Trace
@@ -119,8 +119,10 @@ def _build_problems(
     machine: MachineProfile,
 ) -> Iterator[tuple[int, Problem]]:
     costs = access_costs(steady, machine)
+    unexplained = read_unexplained(trace, rank)
     for device, gpu in read_allocations(trace, rank).by_device():
-        regions = find_regions(gpu.where(gpu.ordinal >= 0), steady, costs)
+        movable = gpu.where(gpu.ordinal >= 0)
+        regions = find_regions(movable, steady, costs, unexplained)
         yield device, Problem.build(gpu, regions, gpu_memory_bytes=gpu_memory_bytes)
 
 

@@ -17,6 +17,8 @@ from transit.compiler.plan import (
 )
 from transit.compiler.problem import Problem
 
+UNEXPLAINED = "touched through pointers that no launch names"
+
 # First piece, number of pieces, placement, region.
 _Range = tuple[int, int, PlacementKind, int]
 
@@ -91,6 +93,7 @@ def _use(problem: Problem, members: list[int]) -> str:
         count = int(regions.num_launches[region])
         use = "re-read" if regions.rereads[region] else "streamed"
         use = use if count else "not accessed"
+        use = UNEXPLAINED if regions.unexplained[region] else use
         pieces[use] = pieces.get(use, 0) + int(regions.num_pieces[region])
         launches.setdefault(use, []).append(count)
     uses = sorted(pieces, key=lambda use: (-pieces[use], use))
@@ -98,7 +101,7 @@ def _use(problem: Problem, members: list[int]) -> str:
 
 
 def _describe(use: str, launches: list[int]) -> str:
-    if use == "not accessed":
+    if use in ("not accessed", UNEXPLAINED):
         return use
     low, high = min(launches), max(launches)
     count = f"{low}" if low == high else f"{low} to {high}"

@@ -25,15 +25,20 @@ class Policy:
 
 def advise(problem: Problem) -> Ints:
     """Keep allocations that fit, in the order they are made; leave the others whole."""
-    used = problem.unmovable.copy()
+    regions = problem.regions
+    movable = np.where(regions.unexplained, 0, regions.num_pieces)
+    # What must stay does so whatever becomes of the rest of its allocation.
+    used = problem.resident(movable)
     kept = np.zeros(len(problem.allocations), np.bool_)
-    for index, pieces in enumerate(problem.allocations.num_pieces):
+    pieces_of = np.bincount(
+        regions.allocation, movable, len(problem.allocations)
+    ).astype(np.int64)
+    for index, pieces in enumerate(pieces_of):
         life = problem.lifetime(index)
         if used[life].max() + pieces <= problem.budget:
             used[life] += pieces
             kept[index] = True
-    regions = problem.regions
-    return np.where(kept[regions.allocation], 0, regions.num_pieces)
+    return np.where(kept[regions.allocation], 0, movable)
 
 
 def reuse(problem: Problem) -> Ints:
@@ -67,11 +72,11 @@ def _take_back(
 
 
 def _streamed(problem: Problem) -> Bools:
-    return ~problem.regions.rereads
+    return ~problem.regions.rereads & ~problem.regions.unexplained
 
 
 def _anything(problem: Problem) -> Bools:
-    return np.ones(len(problem.regions), np.bool_)
+    return ~problem.regions.unexplained
 
 
 POLICIES = {

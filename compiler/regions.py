@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
-from transit.compiler.arrays import Bools, Floats, Ints, mix, sum_by
+from transit.compiler.arrays import Bools, Floats, Ints, column, mix, sum_by
 from transit.compiler.cost import AccessCosts
 from transit.compiler.iteration import Accesses, SteadyIteration
 from transit.compiler.lifetimes import Allocations
 from transit.compiler.plan import PIECE_BYTES
+from transit.traces.reader import Trace
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Regions:
     num_pieces: Ints
     num_launches: Ints
     rereads: Bools
+    unexplained: Bools  # touched through pointers that no launch names
     link_bytes: Floats
     link_ns: Floats
     first_position: Ints  # -1 when never accessed
@@ -53,14 +56,44 @@ class Regions:
         return len(self.allocation)
 
 
+@dataclass(frozen=True)
+class Touches:
+    """What was touched through pointers that no launch names, as an audit found."""
+
+    allocation_id: Ints
+    start: Ints
+    stop: Ints
+
+
+_NONE = np.zeros(0, np.int64)
+NO_TOUCHES = Touches(_NONE, _NONE, _NONE)
+
+
+def read_unexplained(trace: Trace, rank: int) -> Touches:
+    """Read the unexplained touches of a rank; none without an audit."""
+    table = trace.table(rank, "audit")
+    table = table.filter(pc.invert(table["is_explained"]))
+    start = column(table, "offset")
+    return Touches(
+        column(table, "allocation_id"), start, start + column(table, "bytes")
+    )
+
+
 def find_regions(
-    allocations: Allocations, iteration: SteadyIteration, costs: AccessCosts
+    allocations: Allocations,
+    iteration: SteadyIteration,
+    costs: AccessCosts,
+    unexplained: Touches = NO_TOUCHES,
 ) -> Regions:
     """Cut movable allocations into regions and gather what is known of each."""
     # All allocations in a row, so that one number names any piece.
     bases = np.r_[0, np.cumsum(allocations.num_pieces)]
     index, start, stop = _pieces_of(iteration.accesses, allocations, bases)
-    bounds = _region_bounds(bases, start, stop, iteration.accesses.position[index])
+    _, odd_start, odd_stop = _pieces_of(unexplained, allocations, bases)
+    kept = np.concatenate([bases, odd_start, odd_stop])
+    bounds = _region_bounds(kept, start, stop, iteration.accesses.position[index])
+    odd = np.zeros(len(bounds) - 1, np.bool_)
+    odd[_overlaps(bounds, odd_start, odd_stop)[0]] = True
     region, access = _overlaps(bounds, start, stop)
     share = (
         np.minimum(stop[access], bounds[region + 1])
@@ -74,11 +107,11 @@ def find_regions(
         link_bytes=costs.link_bytes[access] * share,
         link_ns=costs.link_ns[access] * share,
     )
-    return _statistics(bounds, bases, lists, costs.rereads[access], iteration)
+    return _statistics(bounds, bases, lists, costs.rereads[access], odd, iteration)
 
 
 def _pieces_of(
-    accesses: Accesses, allocations: Allocations, bases: Ints
+    accesses: Accesses | Touches, allocations: Allocations, bases: Ints
 ) -> tuple[Ints, Ints, Ints]:
     """Return which accesses touch movable memory, and their ranges in pieces."""
     movable = allocations.index_of(accesses.allocation_id)
@@ -89,15 +122,15 @@ def _pieces_of(
     return index, start, stop
 
 
-def _region_bounds(bases: Ints, start: Ints, stop: Ints, position: Ints) -> Ints:
-    """Cut wherever the set of launches that access a piece changes."""
-    cuts = np.unique(np.concatenate([bases, start, stop]))
+def _region_bounds(kept_cuts: Ints, start: Ints, stop: Ints, position: Ints) -> Ints:
+    """Cut wherever the set of launches that access a piece changes, and as told."""
+    cuts = np.unique(np.concatenate([kept_cuts, start, stop]))
     # A set's hash is the sum of its launches' hashes: add where an access starts,
     # subtract where it stops.
     change = np.zeros(len(cuts), np.uint64)
     np.add.at(change, np.searchsorted(cuts, start), mix(position))
     np.subtract.at(change, np.searchsorted(cuts, stop), mix(position))
-    kept: Ints = cuts[(change != 0) | np.isin(cuts, bases)]
+    kept: Ints = cuts[(change != 0) | np.isin(cuts, kept_cuts)]
     return kept
 
 
@@ -115,6 +148,7 @@ def _statistics(
     bases: Ints,
     lists: RegionAccesses,
     rereads: Bools,
+    unexplained: Bools,
     iteration: SteadyIteration,
 ) -> Regions:
     count = len(bounds) - 1
@@ -133,6 +167,7 @@ def _statistics(
         num_pieces=np.diff(bounds),
         num_launches=np.bincount(once_region, minlength=count),
         rereads=sum_by(lists.region, rereads, count) > 0,
+        unexplained=unexplained,
         link_bytes=sum_by(lists.region, lists.link_bytes, count),
         link_ns=sum_by(lists.region, lists.link_ns, count),
         first_position=first,

@@ -39,7 +39,7 @@ class AccessRecords:
         before += self._num_of_nodes_before(launch_ids)
         _, first = np.unique(before // rows, return_index=True)
         for start, stop in pairwise([0, *launch_ids[first[1:]].tolist(), NEVER]):
-            yield self._between(start, stop)
+            yield self.between(start, stop)
 
     def _num_of_nodes_before(self, launch_ids: Ints) -> Ints:
         launches = self._graph_launches
@@ -47,7 +47,7 @@ class AccessRecords:
         total = np.append(0, np.cumsum(count))
         return total[np.searchsorted(launches.launch_ids, launch_ids)]
 
-    def _between(self, start: int, stop: int) -> tuple[Records, Ints]:
+    def between(self, start: int, stop: int) -> tuple[Records, Ints]:
         """Return the records of the launches from `start` to before `stop`."""
         plain = self._plain.between(start, stop)
         node = np.full(len(plain), -1)

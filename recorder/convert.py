@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ from transit import __version__
 from transit.errors import JobError, TraceError
 from transit.recorder import cross_checks, launches, tables, uvm
 from transit.recorder.accesses import Accesses
+from transit.recorder.audit import Audit
 from transit.recorder.columns import DamagedError
 from transit.recorder.graphs import GraphNodes
 from transit.recorder.launches import Launches
@@ -30,7 +32,6 @@ from transit.traces.manifest import (
     RankInfo,
     SkippedProcess,
 )
-from transit.traces.schema import empty
 from transit.traces.writer import TraceWriter
 
 FAILURE_FILE = "failure.txt"
@@ -235,9 +236,26 @@ class _Recording:
             "uvm_faults": uvm.faults(records["uvm"]),
             "uvm_events": uvm.events(records["uvm"]),
             "iterations": tables.iterations(self.spool, self.launched),
-            "audit": empty("audit"),
+            "audit": self.audit.table,
             "overhead": uvm.overhead(records["overhead"]),
         }
+
+    @cached_property
+    def audit(self) -> Audit:
+        """Return what the last iteration touched, if it was recorded for that."""
+        iterations = tables.iterations(self.spool, self.launched)
+        audited = iterations.filter(pc.equal(iterations["purpose"], "audit"))
+        if not len(audited):
+            return Audit.none()
+        first = audited["first_launch_id"][0].as_py()
+        stop = audited["last_launch_id"][-1].as_py() + 1
+        rows = np.searchsorted(self.launched.ids, (first, stop))
+        return Audit.read(
+            self.spool,
+            self.allocated,
+            self.launched.table.slice(rows[0], rows[1] - rows[0]),
+            self.accesses.between(first, stop),
+        )
 
     @property
     def losses(self) -> Losses:
@@ -287,6 +305,7 @@ def _rank_info(
             np.count_nonzero(kernels & recording.accesses.has_access)
         ),
         losses=recording.losses,
+        audit=recording.audit.info,
         checks=recording.checks,
     )
 

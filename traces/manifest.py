@@ -87,6 +87,21 @@ class Checks(_Model):
     failed_calls: list[FailedCall] = []
 
 
+class AuditInfo(_Model):
+    """What the audit iteration touched, against what its launches name."""
+
+    managed_bytes: Count
+    """Of the memory whose accesses the driver reports."""
+    outside_bytes: Count
+    """Of the job's other memory: its accesses are outside the audit."""
+    faulted_bytes: Count
+    """First touches of pages, summed over launches."""
+    explained_bytes: Count
+    """Those that a launch in flight names."""
+    unexplained_regions: Count
+    """Runs of pieces of 2 MiB that hold another."""
+
+
 class RankInfo(_Model):
     """One process of the job."""
 
@@ -110,6 +125,8 @@ class RankInfo(_Model):
     """Kernels in CUPTI's activity records, those of graphs included."""
     kernel_launches_with_access: Count
     losses: Losses
+    audit: AuditInfo | None = None
+    """Null when there was no audit iteration."""
     checks: Checks = Checks()
 
 

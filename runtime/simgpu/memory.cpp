@@ -85,8 +85,8 @@ bool charge(int device, size_t bytes, std::vector<UvmActivity>& happened) {
   return true;
 }
 
-void touch(int device, const Access& access) {
-  if (access.bytes == 0) return;
+uint64_t touch(int device, const Access& access) {
+  if (access.bytes == 0) return 0;
   std::vector<UvmActivity> happened;
   {
     const std::lock_guard lock(memory_mutex());
@@ -100,6 +100,7 @@ void touch(int device, const Access& access) {
     }
   }
   report(happened);
+  return happened.empty() ? 0 : happened.back().start_ns;
 }
 
 CUdeviceptr allocate_device(Context& context, size_t bytes, Kind kind) {

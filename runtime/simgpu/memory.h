@@ -75,8 +75,8 @@ bool charge(int device, size_t bytes, std::vector<UvmActivity>& happened);
 
 // Taking the lock:
 // Throws ILLEGAL_ADDRESS unless the device may access all of it; faults managed pages
-// in.
-void touch(int device, const Access& access);
+// in, and returns when the last of them came, 0 if none had to.
+uint64_t touch(int device, const Access& access);
 CUdeviceptr allocate_device(Context& context, size_t bytes, Kind kind);
 void release(uintptr_t base, uint32_t correlation_id);
 void release_memory_of(Context& context);

@@ -21,13 +21,24 @@ uint32_t device_of(const Stream& stream) {
   return static_cast<uint32_t>(stream.context.device.ordinal);
 }
 
+// Work goes on for as long as its pages fault in.
+Span occupy(Stream& stream, uint64_t submitted_ns, uint64_t duration_ns,
+            uint64_t faulted_ns) {
+  Span span = stream.occupy(submitted_ns, duration_ns);
+  span.end_ns = std::max(span.end_ns, faulted_ns);
+  stream.occupied_until(span.end_ns);
+  return span;
+}
+
 void run(const KernelWork& work, Stream& stream, const Submission& submission) {
   const KnownKernel& kernel = *work.function->kernel;
   const Footprint footprint = kernel.footprint(work.arguments.data());
+  uint64_t faulted_ns = 0;
   for (const Access& access : footprint.accesses)
-    touch(stream.context.device.ordinal, access);
+    faulted_ns = std::max(faulted_ns, touch(stream.context.device.ordinal, access));
   kernel.run(work.arguments.data());
-  const Span span = stream.occupy(submission.time_ns, footprint.duration_ns);
+  const Span span =
+      occupy(stream, submission.time_ns, footprint.duration_ns, faulted_ns);
   notify(&Observer::kernel,
          KernelActivity{span.start_ns,
                         span.end_ns,
@@ -43,12 +54,12 @@ void run(const KernelWork& work, Stream& stream, const Submission& submission) {
 }
 
 // Memory the driver does not know is the host's own.
-void touch_if_known(const Stream& stream, const Access& access) {
+uint64_t touch_if_known(const Stream& stream, const Access& access) {
   {
     const std::lock_guard lock(memory_mutex());
-    if (!find_range(access.address)) return;
+    if (!find_range(access.address)) return 0;
   }
-  touch(stream.context.device.ordinal, access);
+  return touch(stream.context.device.ordinal, access);
 }
 
 void sleep_us(uint64_t microseconds) {
@@ -58,14 +69,17 @@ void sleep_us(uint64_t microseconds) {
 }
 
 void run(const CopyWork& work, Stream& stream, const Submission& submission) {
-  touch_if_known(stream, {work.source, work.bytes, true, false});
-  touch_if_known(stream, {work.destination, work.bytes, false, true});
+  const uint64_t read_ns =
+      touch_if_known(stream, {work.source, work.bytes, true, false});
+  const uint64_t written_ns =
+      touch_if_known(stream, {work.destination, work.bytes, false, true});
   if (slow_copy_us()) sleep_us(slow_copy_us());
   std::memmove(reinterpret_cast<void*>(work.destination),
                reinterpret_cast<const void*>(work.source), work.bytes);
   const auto duration_ns = static_cast<uint64_t>(
       kCopyNs + static_cast<double>(work.bytes) / kLinkBytesPerNs);
-  const Span span = stream.occupy(submission.time_ns, duration_ns);
+  const Span span =
+      occupy(stream, submission.time_ns, duration_ns, std::max(read_ns, written_ns));
   notify(&Observer::copy,
          CopyActivity{span.start_ns, span.end_ns, work.bytes, submission.correlation_id,
                       device_of(stream), stream.context.id, stream.id, work.copy_kind,
@@ -81,7 +95,8 @@ void fill(const SetWork& work) {
 
 void run(const SetWork& work, Stream& stream, const Submission& submission) {
   const size_t bytes = work.elements * work.element_bytes;
-  touch(stream.context.device.ordinal, {work.destination, bytes, false, true});
+  const uint64_t faulted_ns =
+      touch(stream.context.device.ordinal, {work.destination, bytes, false, true});
   switch (work.element_bytes) {
     case 1:
       fill<uint8_t>(work);
@@ -95,7 +110,7 @@ void run(const SetWork& work, Stream& stream, const Submission& submission) {
   }
   const auto duration_ns =
       static_cast<uint64_t>(kCopyNs + static_cast<double>(bytes) / kLinkBytesPerNs);
-  const Span span = stream.occupy(submission.time_ns, duration_ns);
+  const Span span = occupy(stream, submission.time_ns, duration_ns, faulted_ns);
   notify(&Observer::set,
          SetActivity{span.start_ns, span.end_ns, bytes, submission.correlation_id,
                      device_of(stream), stream.context.id, stream.id, work.value,
