@@ -150,6 +150,8 @@ class Manifest(_Model):
     """How the recording ended: ``completed``, ``job ended``, ``killed``, ..."""
     ranks: list[RankInfo]
     skipped: list[SkippedProcess] = []
+    footers: dict[str, str] = {}
+    """Of each file the digest of its footer; empty before version 3."""
 
     def rank(self, rank: int) -> RankInfo:
         """Return one rank's entry."""

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from transit.errors import TraceError
 from transit.traces import manifest as manifests
+from transit.traces.footers import footer_digest
 from transit.traces.manifest import Manifest
 from transit.traces.schema import FORMAT, SINCE_VERSION, TABLES, VERSION
 
@@ -85,7 +86,16 @@ class Trace:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
         rows = rows.select(schema.names)
         _check_nulls(path, rows, schema)
+        self._check_footer(path)
         return rows.cast(schema)
+
+    def _check_footer(self, path: Path) -> None:
+        name = path.relative_to(self.path).as_posix()
+        expected = self.manifest.footers.get(name)
+        if expected not in (None, footer_digest(path)):
+            raise TraceError(
+                f"{path} is damaged: its footer is not the one that was written."
+            )
 
 
 def _check_identity(path: Path, file: pq.ParquetFile, rank: int, name: str) -> int:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from transit.errors import TraceError
 from transit.traces import manifest as manifests
+from transit.traces.footers import footer_digest
 from transit.traces.manifest import Manifest
 from transit.traces.schema import DELTA_ENCODED, SORTED_BY, TABLES, file_metadata
 
@@ -37,6 +38,7 @@ class TraceWriter:
     def __init__(self, path: Path, *, overwrite: bool = False) -> None:
         self._path = path
         self._overwrite = overwrite
+        self._footers: dict[str, str] = {}
         refuse_existing(path, overwrite=overwrite)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,16 +68,20 @@ class TraceWriter:
         groups are made, the table need never be in memory as a whole.
         """
         parts = [rows] if isinstance(rows, pa.Table) else rows
-        folder = self._partial / f"rank={rank}"
+        name = f"rank={rank}/{table}.parquet"
+        path = self._partial / name
         try:
-            folder.mkdir(exist_ok=True)
-            return _write_parquet(folder / f"{table}.parquet", rank, table, parts)
+            path.parent.mkdir(exist_ok=True)
+            num_rows = _write_parquet(path, rank, table, parts)
+            self._footers[name] = footer_digest(path)
+            return num_rows
         except OSError as error:
             raise TraceError(f"Cannot write {self._path}: {error}.") from error
 
     def finish(self, manifest: Manifest) -> None:
         """Add the manifest and put the trace in its place."""
         try:
+            manifest = manifest.model_copy(update={"footers": self._footers})
             manifests.dump(manifest, self._partial)
             # mkdtemp makes folders for their owner only.
             self._partial.chmod(0o777 & ~_umask())

@@ -207,16 +207,16 @@ def test_iterations_of_other_shapes_are_known_by_names_and_less_sure(
 def test_iterations_that_were_slowed_down_do_not_count(
     tmp_path: Path, marked: bool
 ) -> None:
-    tables = LayeredLoop(iterations=6).tables()
+    tables = LayeredLoop(iterations=7).tables()
     last = tables["iterations"].slice(5)
-    purposes = ["timing"] * 5 + ["direction"]
+    purposes = ["timing"] * 5 + ["direction", "audit"]
     tables = replace(tables, "iterations", purpose=purposes)
     end = numbers(tables, "launches", "end_ns")
     first_slow = last["first_launch_id"][0].as_py()
     usual = (end - numbers(tables, "launches", "start_ns"))[:12]
     end[first_slow:] += 10**9
     tables = replace(tables, "launches", end_ns=end)
-    if not marked:  # but for the slow one
+    if not marked:  # but for the slow ones
         tables["iterations"] = tables["iterations"].slice(5)
     work = Work.read(trace := Trace.open(write_tables(tmp_path / "t", {0: tables})), 0)
     found = iteration.locate(trace, 0, work)
