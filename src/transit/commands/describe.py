@@ -14,6 +14,11 @@ from transit.compiler.work import Work
 from transit.errors import TraceError
 from transit.kernel_names import demangle
 from transit.traces.caveats import caveats
+from transit.traces.coverage import (
+    groups_alike,
+    labels_of_allocations,
+    shares_of_bytes,
+)
 from transit.traces.reader import Trace
 
 VERSION = 1
@@ -28,6 +33,7 @@ def describe_trace(trace: Trace) -> dict[str, Any]:
         "version": VERSION,
         "command": trace.manifest.command,
         "ended": trace.manifest.ended,
+        **_likeness(trace),
         "ranks": [_rank(trace, rank) for rank in trace.ranks],
         "caveats": [
             {"rank": info.rank, "caveat": caveat}
@@ -50,9 +56,28 @@ def _rank(trace: Trace, rank: int) -> dict[str, Any]:
         "allocations": info.counts["allocations"],
         "iterations": info.counts["iterations"],
         "steady_iteration": _steady_iteration(trace, rank),
+        "accessed_extent": _shares(trace, rank, "extent"),
+        "accessed_direction": _shares(trace, rank, "direction"),
         "lost_records": sum(info.losses.model_dump().values()),
         "gpu": ", ".join(device.name for device in info.devices),
     }
+
+
+def _likeness(trace: Trace) -> dict[str, str]:
+    """Say whether the ranks launch the same, if there are several."""
+    groups = groups_alike(trace) if len(trace.ranks) > 1 else []
+    if not groups:
+        return {}
+    if len(groups) == 1:
+        return {"ranks_alike": f"all {len(trace.ranks)}"}
+    listed = (f"({', '.join(map(str, group))})" for group in groups)
+    return {"ranks_alike": f"no: {', '.join(listed)}"}
+
+
+def _shares(trace: Trace, rank: int, column: str) -> str:
+    """Say of how many accessed bytes something is known, and how."""
+    shares = shares_of_bytes(trace, rank, column)
+    return ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
 
 
 def _steady_iteration(trace: Trace, rank: int) -> str:
@@ -104,6 +129,7 @@ def _allocations(trace: Trace, rank: int) -> list[dict[str, Any]]:
     )
     columns = ["allocation_id", "ordinal", "device", "bytes", "api", "caller"]
     allocations = trace.table(rank, "allocations", columns)
+    labels = labels_of_allocations(trace, rank)
     return [
         {
             "rank": rank,
@@ -113,9 +139,15 @@ def _allocations(trace: Trace, rank: int) -> list[dict[str, Any]]:
             "accesses": counts.get(row["allocation_id"], 0),
             "api": row["api"],
             "caller": row["caller"],
+            "holds": _holds(labels.get(row["allocation_id"], [])),
         }
         for row in allocations.to_pylist()
     ]
+
+
+def _holds(labels: list[str], shown: int = 2) -> str:
+    others = len(labels) - shown
+    return "; ".join(labels[:shown] + [f"{others} more"] * (others > 0))
 
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
