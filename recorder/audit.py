@@ -8,6 +8,7 @@ the recorder cannot see.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -276,6 +277,25 @@ def _num_unexplained_regions(rows: _Rows, lines: _Lines) -> int:
             reached = (allocation, end)
         reached = (allocation, max(end, reached[1]))
     return regions
+
+
+def summarize_audits(audits: list[AuditInfo]) -> str:
+    """Return one line for people; empty without an audit."""
+    if not audits:
+        return ""
+    faulted = sum(info.faulted_bytes for info in audits)
+    if not faulted:
+        return "audit: no touch of a page was reported, so nothing is known"
+    share = sum(info.explained_bytes for info in audits) / faulted
+    regions = sum(info.unexplained_regions for info in audits)
+    outside = sum(info.outside_bytes for info in audits)
+    line = (
+        f"audit: {math.floor(share * 10000) / 100:.2f} % of the touched pages are"
+        f" explained by the launches; regions that are not: {regions}"
+    )
+    if outside:
+        line += f"; {outside:,} bytes were outside of the audit"
+    return line
 
 
 def _memory(spool: Spool, allocated: Allocations, in_flight: _InFlight) -> list[int]:

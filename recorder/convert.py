@@ -17,7 +17,7 @@ from transit import __version__
 from transit.errors import JobError, TraceError
 from transit.recorder import cross_checks, launches, tables, uvm
 from transit.recorder.accesses import Accesses
-from transit.recorder.audit import Audit
+from transit.recorder.audit import Audit, summarize_audits
 from transit.recorder.columns import DamagedError
 from transit.recorder.graphs import GraphNodes
 from transit.recorder.launches import Launches
@@ -54,6 +54,7 @@ class Summary:
     torn: int
     skipped: list[SkippedProcess] = field(default_factory=list)
     caveats: list[str] = field(default_factory=list)
+    audit: str = ""
 
     def __str__(self) -> str:
         """Return one line for people."""
@@ -244,7 +245,7 @@ class _Recording:
     def audit(self) -> Audit:
         """Return what the last iteration touched, if it was recorded for that."""
         iterations = tables.iterations(self.spool, self.launched)
-        audited = iterations.filter(pc.equal(iterations["purpose"], "audit"))
+        audited = iterations.filter(pc.equal(iterations["purpose"], pa.scalar("audit")))
         if not len(audited):
             return Audit.none()
         first = audited["first_launch_id"][0].as_py()
@@ -362,6 +363,7 @@ def _summarize(ranks: list[RankInfo], skipped: list[SkippedProcess]) -> Summary:
         dropped=sum(info.losses.dropped for info in ranks),
         torn=sum(info.losses.torn for info in ranks),
         skipped=skipped,
+        audit=summarize_audits([info.audit for info in ranks if info.audit]),
         caveats=[
             f"rank {info.rank}: {caveat}" for info in ranks for caveat in caveats(info)
         ],

@@ -62,7 +62,12 @@ class _Watcher:
 
 
 def record_variables(
-    run_dir: Path, *, iterations: int, skip: int, simulated_gpu: bool
+    run_dir: Path,
+    *,
+    iterations: int,
+    skip: int,
+    simulated_gpu: bool,
+    audit: bool = False,
 ) -> dict[str, str]:
     """Return the variables that make a job record itself into a run folder."""
     if present := os.environ.get(INJECTION_VARIABLE):
@@ -77,6 +82,7 @@ def record_variables(
         "PYTHONPATH": f"{hook}{os.pathsep}{python_path}" if python_path else hook,
         "TRANSIT_ITERATIONS": str(iterations),
         "TRANSIT_SKIP": str(skip),
+        "TRANSIT_AUDIT": str(int(audit)),
     }
     if simulated_gpu:
         return variables | simulated_variables()
@@ -104,6 +110,7 @@ def record(
     skip: int,
     on_trace: Callable[[Summary], None],
     exit_after: bool = False,
+    audit: bool = False,
     simulated_gpu: bool = False,
     overwrite: bool = False,
 ) -> int:
@@ -124,6 +131,8 @@ def record(
         Called when the trace is written.
     exit_after
         End the job then; the exit code is 0.
+    audit
+        Record one more iteration that finds what no launch names.
     simulated_gpu
         Run the job on the simulated GPU.
     overwrite
@@ -146,7 +155,11 @@ def record(
     )
     try:
         variables = record_variables(
-            run_dir, iterations=iterations, skip=skip, simulated_gpu=simulated_gpu
+            run_dir,
+            iterations=iterations,
+            skip=skip,
+            audit=audit,
+            simulated_gpu=simulated_gpu,
         )
         (run_dir / JOB_FILE).write_text(json.dumps({"command": list(command)}))
         log.debug("recording into %s with %s", run_dir, variables)

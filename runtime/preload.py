@@ -13,6 +13,8 @@ from transit.errors import JobError
 # of the command line are known to the command line.
 JOB_VARIABLES = frozenset(
     {
+        "TRANSIT_AUDIT",
+        "TRANSIT_AUDIT_GIB",
         "TRANSIT_BACKEND",
         "TRANSIT_ITERATIONS",
         "TRANSIT_KEEP_MODULES",

@@ -14,7 +14,7 @@ from conftest import RunTransit
 from transit.traces.reader import Trace
 
 JOB = Path(__file__).parents[1] / "pointer_array_job.py"
-OPTIONS = ("record", "--simulated-gpu", "--iterations", "3", "--skip", "1")
+OPTIONS = ("record", "--simulated-gpu", "--audit", "--iterations", "3", "--skip", "1")
 MIB = 1 << 20
 SOURCES, POINTERS, GATHERED = {0, 1, 2, 3}, 4, 5  # ordinals
 
@@ -33,7 +33,7 @@ def record(
         out = tmp_path / "trace"
         result = run_transit(
             [*OPTIONS, "-o", out, "--", sys.executable, JOB],
-            env=dict(simgpu_env) | {"TRANSIT_AUDIT": "1"} | variables,
+            env=dict(simgpu_env) | variables,
         )
         assert result.returncode == 0, result.stderr
         return Trace.open(out)

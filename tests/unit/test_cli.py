@@ -47,6 +47,7 @@ def test_surface_is_frozen() -> None:
     assert surface == {
         "record": [
             "--dry-run",
+            "--audit",
             "--exit-after",
             "--force",
             "--iterations",

@@ -54,6 +54,15 @@ def record(
             help="End the job when the recording is complete; the exit code is 0.",
         ),
     ] = False,
+    audit: Annotated[
+        bool,
+        typer.Option(
+            "--audit",
+            envvar="TRANSIT_AUDIT",
+            help="Record one more optimizer step, slowly, that finds memory touched "
+            "through pointers that no launch names.",
+        ),
+    ] = False,
     recover: Annotated[
         Path | None,
         typer.Option(
@@ -81,7 +90,11 @@ def record(
     if dry_run:
         run_dir = output.absolute().parent / f".{output.name}.spool-XXXXXXXX"
         variables = session.record_variables(
-            run_dir, iterations=iterations, skip=skip, simulated_gpu=simulated_gpu
+            run_dir,
+            iterations=iterations,
+            skip=skip,
+            audit=audit,
+            simulated_gpu=simulated_gpu,
         )
         print_dry_run(variables, job_command)
         return
@@ -90,6 +103,7 @@ def record(
         output,
         iterations=iterations,
         skip=skip,
+        audit=audit,
         on_trace=lambda summary: _tell(summary, output),
         exit_after=exit_after,
         simulated_gpu=simulated_gpu,
@@ -102,4 +116,6 @@ def _tell(summary: Summary, output: Path) -> None:
     log.info("wrote %s: %s", output, summary)
     for caveat in summary.caveats:
         log.warning("%s", caveat)
+    if summary.audit:
+        log.info("%s", summary.audit)
     log.info("next: transit compile %s --gpu-memory 80%%", output)
