@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transit.recorder.columns import int64
+from transit.recorder.columns import Ints, int64
 from transit.recorder.extents import Lifetimes
 from transit.recorder.spool import Spool
 
 
-def block_labels(spool: Spool, blocks: Lifetimes) -> pa.Array[Any]:
-    """Return a text for each block, null where nobody said what it holds.
+def block_labels(spool: Spool, blocks: Lifetimes, rows: Ints) -> pa.Array[Any]:
+    """Return a text for some of the blocks, null where nobody said what one holds.
 
     Of several things in one block, the first is named and the rest counted.
     """
@@ -32,12 +32,12 @@ def block_labels(spool: Spool, blocks: Lifetimes) -> pa.Array[Any]:
     labelled, first, count = np.unique(
         row[first_seen], return_index=True, return_counts=True
     )
-    names: list[Any] = spool.names(name_id[first_seen[first]]).to_pylist()
+    named: Any = spool.names(name_id[first_seen[first]])
     texts = [
         name if others == 0 else f"{name} and {others} more"
-        for name, others in zip(names, (count - 1).tolist(), strict=True)
+        for name, others in zip(named.to_pylist(), (count - 1).tolist(), strict=True)
     ]
     index = np.full(len(blocks), -1, np.int64)
     index[labelled] = np.arange(len(labelled))
-    dictionary = pa.array(texts, pa.string()).dictionary_encode()
-    return dictionary.take(pa.array(index, mask=index < 0))
+    wanted: Any = pa.array(index[rows], mask=index[rows] < 0)
+    return pa.array(texts, pa.string()).dictionary_encode().take(wanted)

@@ -132,7 +132,7 @@ def blocks(spool: Spool, launched: Launches, allocated: Allocations) -> Blocks:
         "bytes": everywhere.bytes[keep],
         "alloc_launch_id": nullable(launched.next_at(born), born == BEFORE),
         "free_launch_id": nullable(launched.next_at(died), died == NEVER),
-        "label": block_labels(spool, everywhere).take(pa.array(keep)),
+        "label": block_labels(spool, everywhere, keep),
     }
     return Blocks(
         pa.table(columns),

@@ -24,7 +24,7 @@ def shares_of_bytes(trace: Trace, rank: int, column: str) -> dict[str, float]:
     """
     accesses = trace.table(rank, "accesses", ["bytes", column])
     sums = accesses.group_by(column).aggregate([("bytes", "sum")])
-    known = sums["bytes_sum"].fill_null(0).to_pylist()
+    known: list[int] = [reach or 0 for reach in sums["bytes_sum"].to_pylist()]
     total = sum(known) or 1
     names = [name or "unknown" for name in sums[column].to_pylist()]
     return {

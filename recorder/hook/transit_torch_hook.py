@@ -289,7 +289,7 @@ class TorchHook:
         if not entries:
             return end_ns
         # How many the job's own history keeps is not known.
-        return max(begin_ns, entries[0]["time_us"] * 1000)
+        return max(begin_ns, int(entries[0]["time_us"]) * 1000)
 
     def _push_alive(self, snapshot: Any, host_ns: int) -> None:
         self._push(

@@ -98,9 +98,9 @@ class Labels:
     def _address(self, tensor: Any) -> int:
         """Return where a tensor's data begins, 0 if that is not one place."""
         try:
+            if tensor is None:
+                return 0
             while type(tensor) not in self._plain_types:
-                if tensor is None:
-                    return 0
                 # A wrapper such as DTensor has no data of its own.
                 inner, _ = tensor.__tensor_flatten__()
                 tensor = getattr(tensor, inner[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
 import importlib.util
 import weakref
 from importlib.resources import files
@@ -220,3 +221,35 @@ def test_what_poses_as_a_module_is_not_asked() -> None:
     model = Net()
     assert "norm.weight" in train(model, torch.optim.SGD(model.parameters()))
     assert type(proxy) is Proxy
+
+
+@pytest.mark.parametrize(
+    ("is_enabled", "owns", "first_us", "since_ns"),
+    [
+        (True, True, [9], 5000),
+        (True, True, [], 5000),
+        (True, False, [4, 9], 5000),  # what is older is there, so all since is
+        (True, False, [9], 9000),  # may have wrapped
+        (True, False, [], 20000),
+        (False, True, [9], 20000),  # the job ended it
+    ],
+)
+def test_a_history_is_whole_since_its_oldest_entry(
+    is_enabled: bool,
+    owns: bool,
+    first_us: list[int],
+    since_ns: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(files("transit.recorder").joinpath("hook")))
+    hook_module = importlib.import_module("transit_torch_hook")
+    monkeypatch.setattr(torch._C, "_cuda_isHistoryEnabled", lambda: is_enabled, False)
+    torch_hook = hook_module.TorchHook(torch, None)
+    torch_hook._owns_history = owns
+    entries = [{"time_us": time_us} for time_us in first_us]
+    assert torch_hook._whole_since_ns(entries, 5000, 20000) == since_ns
+    torch_hook._owns_history = True
+    monkeypatch.setattr(hook_module, "MAX_HISTORY_ENTRIES", 1)
+    full = [{"time_us": 12}]
+    expected = 12000 if is_enabled else 20000
+    assert torch_hook._whole_since_ns(full, 5000, 20000) == expected
