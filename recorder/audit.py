@@ -108,8 +108,8 @@ class _InFlight:
 
     @classmethod
     def of(cls, launches: pa.Table) -> Self:
-        start_ns = launches["start_ns"].fill_null(-1).to_numpy()
-        end_ns = launches["end_ns"].fill_null(-1).to_numpy()
+        start_ns = launches["start_ns"].fill_null(pa.scalar(-1, pa.int64())).to_numpy()
+        end_ns = launches["end_ns"].fill_null(pa.scalar(-1, pa.int64())).to_numpy()
         order = np.argsort(start_ns, kind="stable")
         row = order[start_ns[order] >= 0]
         return cls(row, start_ns[row], end_ns[row])

@@ -46,8 +46,8 @@ def test_surface_is_frozen() -> None:
     }
     assert surface == {
         "record": [
-            "--dry-run",
             "--audit",
+            "--dry-run",
             "--exit-after",
             "--force",
             "--iterations",
