@@ -39,22 +39,26 @@ class Runner:
         Raises
         ------
         PartError
-            It failed, or was not done within `timeout` seconds or before the deadline.
+            It is not there, failed, or was not done within `timeout` seconds or before
+            the deadline.
         """
         self.commands.append(shlex.join(command))
         allowed = min(timeout, self.deadline - time.monotonic())
         if allowed < 1:
             raise PartError("no time left")
         print(f"+ {self.commands[-1]}", file=sys.stderr, flush=True)
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environment(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise PartError(str(error)) from error
         try:
             output, errors = process.communicate(timeout=allowed)
         except subprocess.TimeoutExpired:
@@ -93,9 +97,11 @@ def environment() -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The step lines of one run of examples/train_gpt.py."""
+    """The step lines of one run of a PyTorch example."""
 
     lines: list[dict[str, Any]]
+    events: dict[str, int] = field(default_factory=dict)
+    """How many the profiler collected, by what it was asked for."""
 
     @classmethod
     def parse(cls, output: str) -> Steps:
@@ -103,7 +109,9 @@ class Steps:
         lines = [line for line in output.splitlines() if line.startswith('{"step"')]
         if not lines:
             raise PartError("the job printed no steps")
-        return cls([json.loads(line) for line in lines])
+        profiles = [x for x in output.splitlines() if x.startswith('{"profiled"')]
+        events = {x["profiled"]: x["events"] for x in map(json.loads, profiles)}
+        return cls([json.loads(line) for line in lines], events)
 
     @property
     def losses(self) -> list[str]:

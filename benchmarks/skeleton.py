@@ -10,22 +10,18 @@ it is measured; --only repeats some of them and keeps the rest.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import statistics
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from runner import PYTHON, ROOT, PartError, Runner, Steps
-from table import print_tables
+import parts
+from parts import RUN_TIMEOUT_S, Benchmark, Result, folder_bytes
+from runner import PYTHON, PartError, Steps
 
 BACKENDS = ("vmm", "uvm")
 WARM_UP_STEPS = 5
-RUN_TIMEOUT_S = 90
 MEASURED_DUPLEX_BYTES_PER_S = 50.9e9  # H200, copy engines, both directions at once
 PLANS = {
     "nothing": ["--policy", "reuse"],  # the whole GPU: nothing has to leave
@@ -33,28 +29,15 @@ PLANS = {
     "advise": ["--policy", "advise", "--gpu-memory", "80%"],
 }
 
-Result = dict[str, Any]
 
-
-class Skeleton:
+class Skeleton(Benchmark):
     """The benchmark's parts, in the order they are run."""
-
-    def __init__(self, args: argparse.Namespace, parts: Result, runner: Runner) -> None:
-        self.args = args
-        self.parts = parts
-        self.runner = runner
-        self.work: Path = args.work
 
     def job(self, steps: int) -> list[str]:
         """Return the training job's command."""
         script = "examples/train_gpt.py"
         options = ["--preset", self.args.preset, "--steps", str(steps)]
         return [PYTHON, script, *options, "--deterministic"]
-
-    def transit(self, *arguments: str | Path, timeout: float = RUN_TIMEOUT_S) -> str:
-        """Run a transit command."""
-        command = [PYTHON, "-m", "transit", *map(str, arguments)]
-        return self.runner.run(command, timeout=timeout)
 
     def run_plain(self, steps: int) -> Steps:
         """Run the job without transit."""
@@ -65,41 +48,13 @@ class Skeleton:
     ) -> tuple[Steps, Result]:
         """Run the job under a plan; return its steps and what the shim reports."""
         if backend == "uvm":
-            self.refuse_too_much_managed_memory()
+            self.refuse_too_much_managed_memory(self.get("plain")["reserved_bytes"])
         status = self.work / f"status-{plan}-{backend}.json"
         output = self.transit(
             "replay", "--plan", self.work / f"{plan}.json", "--backend", backend,
             "--status", status, "--force", "--", *self.job(steps), timeout=timeout,
         )  # fmt: skip
         return Steps.parse(output), json.loads(status.read_text())
-
-    def refuse_too_much_managed_memory(self) -> None:
-        """Stay below a quarter of what is free: eviction can hang a shared card."""
-        query = ["nvidia-smi", "--query-gpu=memory.free"]
-        answer = self.runner.run([*query, "--format=csv,noheader,nounits"], timeout=20)
-        free_bytes = min(int(line) for line in answer.splitlines()) << 20
-        needed_bytes = self.get("plain")["reserved_bytes"]
-        if not needed_bytes or needed_bytes * 4 >= free_bytes:
-            raise PartError(
-                f"managed memory not tried: the job needs {needed_bytes} bytes, not "
-                f"under a quarter of the {free_bytes} that the GPU has free"
-            )
-
-    def get(self, part: str) -> Result:
-        """Return an earlier part's result."""
-        result: Result = self.parts.get(part, {"error": "not measured"})
-        if "error" in result:
-            raise PartError(f"needs part {part}: {result['error']}")
-        return result
-
-    def machine(self) -> Result:
-        """The machine, the versions, and the rates of the link."""
-        script = "benchmarks/link_rate.py"
-        found = json.loads(self.runner.run([PYTHON, script], timeout=60))
-        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        driver = self.runner.run(query, timeout=20).splitlines()[0]
-        version = self.transit("--version").strip()
-        return {**found, "driver": driver, "transit": version, "commit": commit()}
 
     def plain(self) -> Result:
         """The job by itself: the losses and times everything else is held against."""
@@ -243,95 +198,19 @@ def trace_counts(trace: Path) -> Result:
     return {key: rank[key] for key in keys}
 
 
-def folder_bytes(folder: Path) -> int:
-    """Return the size of all files of a folder."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-def commit() -> str | None:
-    """Return the commit this checkout is at, where git knows."""
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None
-
-
-def save(args: argparse.Namespace, parts: Result) -> None:
-    """Write the result beside its place, then put it there, without local paths."""
-    output: Path = args.output
-    output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = output.with_name(f".{output.name}.partial")
-    result = {"benchmark": "skeleton", "version": 1, "parts": parts}
-    text = json.dumps(result, indent=1)
-    text = text.replace(str(args.work), "WORK").replace(f"{ROOT}/", "")
-    temporary.write_text(text + "\n")
-    temporary.rename(output)
-
-
-def failed(part: Result) -> bool:
-    """Return whether a part, or a run in it, could not be measured."""
-    runs = [run for run in part.values() if isinstance(run, dict)]
-    incomplete = "error" in part or part.get("failed")
-    return bool(incomplete) or any("error" in run for run in runs)
-
-
-def load(output: Path) -> Result:
-    """Return the parts measured before, if any."""
-    if not output.exists():
-        return {}
-    parts: Result = json.loads(output.read_text())["parts"]
-    return parts
-
-
 def parse_arguments() -> argparse.Namespace:
     """Return the command line's options."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--output", type=Path, required=True, help="JSON result")
-    parser.add_argument("--work", type=Path, help="traces and plans (OUTPUT.work)")
+    parser = parts.create_parser(__doc__, PARTS, minutes=8)
     parser.add_argument("--sample", type=Path, help="keep the small trace here")
-    parser.add_argument("--only", metavar="PART,...", help=", ".join(PARTS))
     parser.add_argument("--preset", default="medium")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3, help="of the comparison")
-    parser.add_argument("--minutes", type=float, default=8, help="for everything")
-    args = parser.parse_args()
-    args.chosen = args.only.split(",") if args.only else list(PARTS)
-    if unknown := set(args.chosen) - set(PARTS):
-        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    args = parts.parse_arguments(parser, PARTS)
     if args.steps < 3 * WARM_UP_STEPS:
         parser.error(f"--steps must be at least {3 * WARM_UP_STEPS}")
-    args.output = args.output.absolute()
-    args.work = (args.work or args.output.with_suffix(".work")).absolute()
     args.sample = args.sample and args.sample.absolute()
     return args
 
 
-def main() -> int:
-    """Measure the chosen parts, saving after each; 1 if one of them failed."""
-    args = parse_arguments()
-    args.work.mkdir(parents=True, exist_ok=True)
-    parts = load(args.output)
-    runner = Runner(deadline=time.monotonic() + args.minutes * 60)
-    skeleton = Skeleton(args, parts, runner)
-    for name in args.chosen:
-        started = time.monotonic()
-        runner.commands.clear()
-        try:
-            parts[name] = PARTS[name](skeleton)
-        except PartError as error:
-            print(f"{name}: {error}", file=sys.stderr, flush=True)
-            parts[name] = {"error": str(error)}
-        parts[name]["commands"] = list(runner.commands)
-        parts[name]["seconds"] = round(time.monotonic() - started, 1)
-        parts[name]["measured"] = datetime.datetime.now(datetime.UTC).isoformat()
-        save(args, parts)
-    print_tables(parts)
-    return int(any(failed(parts[name]) for name in args.chosen))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(parts.measure("skeleton", Skeleton, PARTS, parse_arguments()))

@@ -1,9 +1,10 @@
-"""Print the result of benchmarks/skeleton.py as tables."""
+"""Print the result of a benchmark as tables."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def runs_table(parts: Result) -> Table:
 
 
 def figures_table(parts: Result) -> Table:
-    """Return the table of everything that is not a run."""
+    """Return the table of what else the skeleton's parts found."""
     table = Table("figure", "value", title="Figures")
     machine, record = parts.get("machine", {}), parts.get("record", {})
     if link := machine.get("link"):
@@ -78,17 +79,118 @@ def figures_table(parts: Result) -> Table:
         )
     if "bytes" in parts.get("sample", {}):
         table.add_row("sample trace, bytes", str(parts["sample"]["bytes"]))
-    for name, part in parts.items():
-        if "error" in part:
-            table.add_row(f"{name}: failed", part["error"].splitlines()[-1])
     return table
 
 
-def print_tables(parts: Result) -> None:
+def overhead_table(parts: Result) -> Table:
+    """Return the table of what recording costs, by job."""
+    jobs = {
+        name: part
+        for name, part in parts.items()
+        if isinstance(part.get("overhead"), dict) and "step_ms" in part
+    }
+    table = Table("slower than plain by", *jobs, title="Overhead")
+    for kind in unique(kind for part in jobs.values() for kind in part["overhead"]):
+        found = [part["overhead"].get(kind) for part in jobs.values()]
+        table.add_row(kind, *("-" if x is None else f"{x:+.2%}" for x in found))
+    table.add_section()
+    for step in unique(step for part in jobs.values() for step in part["step_ms"]):
+        found = [part["step_ms"].get(step) for part in jobs.values()]
+        cells = ("-" if ms is None else f"{ms:.2f}" for ms in found)
+        table.add_row(f"step, ms: {step}", *cells)
+    table.add_section()
+    for label, show in TRACE_ROWS.items():
+        table.add_row(label, *(show(part["trace"]) for part in jobs.values()))
+    identical = [part["losses_identical"] for part in jobs.values()]
+    table.add_row("losses", *("identical" if x else "DIFFERENT" for x in identical))
+    return table
+
+
+def coverage_table(parts: Result) -> Table:
+    """Return the table of what traces know, by job."""
+    jobs = {
+        name.partition("/")[2]: part
+        for name, part in parts.items()
+        if "accessed_bytes" in part
+    }
+    table = Table("in a trace of", *jobs, title="Coverage")
+    for label, show in TRACE_ROWS.items():
+        table.add_row(label, *(show(part) for part in jobs.values()))
+    for column in ("extent", "direction", "direction_source"):
+        shares = [part[f"bytes_by_{column}"] for part in jobs.values()]
+        for value in unique(value for found in shares for value in found):
+            name = f"bytes, {column.replace('_', ' ')} {value}"
+            table.add_row(name, *(f"{found.get(value, 0):.2%}" for found in shares))
+    table.add_row("recall of the audit", *(recall(part) for part in jobs.values()))
+    return table
+
+
+def recall(part: Result) -> str:
+    """Return the share of the bytes touched in the audit that the scan explains."""
+    audited = part["audited"]
+    if audited is None:
+        return "not audited"
+    if "error" in audited:
+        return "failed"
+    return f"{audited['recall']:.3%}"
+
+
+TRACE_ROWS: dict[str, Callable[[Result], str]] = {
+    "launches per iteration": lambda trace: f"{trace['launches_per_iteration']:.0f}",
+    "kernel launches": lambda trace: str(trace["kernel_launches"]),
+    "kernels in CUPTI's activity": lambda trace: str(trace["kernel_activities"]),
+    "with an access": lambda trace: str(trace["kernel_launches_with_access"]),
+    "records lost": lambda trace: str(lost_records(trace["losses"])),
+}
+
+
+def lost_records(losses: Result) -> int:
+    """Return how many records are missing from a trace."""
+    return sum(losses.get(key, 0) for key in ("dropped", "torn"))
+
+
+def unique(values: Iterable[str]) -> list[str]:
+    """Return the values in the order they first appear."""
+    return list(dict.fromkeys(values))
+
+
+def problems_table(parts: Result) -> Table:
+    """Return the table of the parts that were not measured."""
+    table = Table("part", "why it was not measured", title="Not measured")
+    for name, part in parts.items():
+        for problem in (part, part.get("audited") or {}):
+            for outcome in ("error", "skipped"):
+                if outcome in problem:
+                    table.add_row(f"{name}: {outcome}", last_line(problem[outcome]))
+    return table
+
+
+def last_line(text: str) -> str:
+    """Return the end of an error, which says most."""
+    return text.strip().splitlines()[-1] if text.strip() else text
+
+
+TABLES: dict[str, list[Callable[[Result], Table]]] = {
+    "skeleton": [runs_table, figures_table, problems_table],
+    "recorder": [overhead_table, coverage_table, problems_table],
+}
+
+
+def print_tables(benchmark: str, parts: Result) -> None:
     """Print whatever was measured."""
     console = Console(width=120)
-    console.print(runs_table(parts), figures_table(parts))
+    tables = [make(parts) for make in TABLES[benchmark]]
+    console.print(*(t for t in tables if t.row_count and len(t.columns) > 1))
+
+
+def main() -> None:
+    """Print the result that the command line names."""
+    result = json.loads(Path(sys.argv[1]).read_text())
+    if result.get("benchmark") not in TABLES:
+        known = ", ".join(TABLES)
+        sys.exit(f"{sys.argv[1]}: not a result of one of the benchmarks {known}")
+    print_tables(result["benchmark"], result["parts"])
 
 
 if __name__ == "__main__":
-    print_tables(json.loads(Path(sys.argv[1]).read_text())["parts"])
+    main()
