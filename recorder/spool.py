@@ -194,6 +194,15 @@ SAMPLE = np.dtype(
         ("captured_launches", "<u8"),
     ]
 )
+CHECKSUM = np.dtype(
+    [
+        ("launch_id", "<u8"),
+        ("address", "<u8"),
+        ("bytes", "<u8"),
+        ("is_changed", "<u4"),
+        ("reserved", "<u4"),
+    ]
+)
 NAME = np.dtype(
     [("name_id", "<u4"), ("piece", "<u2"), ("length", "<u2"), ("text", "S56")]
 )
@@ -219,6 +228,7 @@ RECORDS: dict[str, np.dtype[np.void]] = {
     "overhead": OVERHEAD,
     "error": ERROR,
     "sample": SAMPLE,
+    "checksum": CHECKSUM,
     "name": NAME,
 }
 

@@ -65,9 +65,10 @@ class Spool {
   SpoolTable<OverheadRecord> overhead{"overhead"};
   SpoolTable<ErrorRecord> errors{"error"};
   SpoolTable<SampleRecord> samples{"sample"};
+  SpoolTable<ChecksumRecord> checksums{"checksum"};
 
  private:
-  static constexpr size_t kNumFiles = 21;
+  static constexpr size_t kNumFiles = 22;
 
   void write_name(uint32_t id, std::string_view name);
 
@@ -80,7 +81,8 @@ class Spool {
       &marks.file(),          &blocks.file(),      &histories.file(),
       &labels.file(),         &frameworks.file(),  &overhead.file(),
       &names_.file(),         &graph_nodes.file(), &graph_accesses.file(),
-      &graph_launches.file(), &errors.file(),      &samples.file()};
+      &graph_launches.file(), &errors.file(),      &samples.file(),
+      &checksums.file()};
 
   std::string folder_;
   std::mutex launch_mutex_;

@@ -230,6 +230,14 @@ struct SampleRecord {
 };
 static_assert(sizeof(SampleRecord) == 40);
 
+// checksum.spool: a piece of what a launch names, hashed right before and right after
+// it. Changed by the launch, or by other work at the same time.
+struct ChecksumRecord {
+  uint64_t launch_id, address, bytes;
+  uint32_t is_changed, reserved;
+};
+static_assert(sizeof(ChecksumRecord) == 32);
+
 // name.spool: text in pieces; a name's pieces are consecutive, its last one is not full
 // or is followed by another name.
 constexpr uint32_t kNamePieceBytes = 56;
