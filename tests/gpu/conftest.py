@@ -28,6 +28,12 @@ def backend(request: pytest.FixtureRequest) -> str:
     return name
 
 
+@pytest.fixture
+def room_for_managed_memory() -> None:
+    """For tests that need managed memory whatever the backend."""
+    skip_without_room_for_managed_memory()
+
+
 def skip_without_room_for_managed_memory() -> None:
     """Stay below a quarter of what is free: eviction can hang a shared card."""
     query = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
