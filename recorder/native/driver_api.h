@@ -1,4 +1,4 @@
-// The driver's functions the recorder calls itself.
+// The driver's functions the recorder calls itself, below the shim's hooks.
 #pragma once
 
 #include <cuda.h>
@@ -14,6 +14,16 @@ namespace transit {
   X(cuCtxPushCurrent_v2)            \
   X(cuCtxPopCurrent_v2)             \
   X(cuCtxSynchronize)               \
+  X(cuModuleLoadData)               \
+  X(cuModuleGetFunction)            \
+  X(cuModuleUnload)                 \
+  X(cuLaunchKernel)                 \
+  X(cuMemGetInfo_v2)                \
+  X(cuMemGetAddressRange_v2)        \
+  X(cuMemAlloc_v2)                  \
+  X(cuMemFree_v2)                   \
+  X(cuMemsetD8_v2)                  \
+  X(cuMemcpyDtoH_v2)                \
   X(cuMemPrefetchAsync_v2)          \
   X(cuStreamIsCapturing)            \
   X(cuGraphGetNodes)                \

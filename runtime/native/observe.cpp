@@ -1,4 +1,5 @@
 // The door for a recorder in the same process: see observer.h.
+#include "runtime/native/interpose/driver.h"
 #include "runtime/native/interpose/export.h"
 #include "runtime/native/memory/registry.h"
 #include "runtime/native/status/status.h"
@@ -7,6 +8,10 @@ TRANSIT_HOOK int transit_observe(const TransitObserver* observer) {
   if (observer == nullptr || observer->version != TRANSIT_OBSERVER_VERSION) return -1;
   transit::Registry::instance().observe(observer);
   return 0;
+}
+
+TRANSIT_HOOK void* transit_driver_function(const char* symbol) {
+  return transit::real_function(symbol);
 }
 
 TRANSIT_HOOK uint64_t transit_launches_seen() {

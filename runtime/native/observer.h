@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-enum { TRANSIT_OBSERVER_VERSION = 1 };
+enum { TRANSIT_OBSERVER_VERSION = 2 };
 
 // Not the application's own allocation (a library keeps it): known, never moved.
 enum { TRANSIT_NO_ORDINAL = -1 };
@@ -51,6 +51,11 @@ typedef int (*TransitObserveFn)(const struct TransitObserver* observer);
 // cross-check.
 typedef uint64_t (*TransitLaunchesSeenFn)(void);
 // extern "C" uint64_t transit_launches_seen(void);
+
+// The driver's own function of that name, below the hooks, or null: what the recorder
+// calls through it is no work of the job.
+typedef void* (*TransitDriverFunctionFn)(const char* symbol);
+// extern "C" void* transit_driver_function(const char* symbol);
 
 #ifdef __cplusplus
 }

@@ -105,8 +105,8 @@ def on_free(address, identity):
     print("free", identity)
 
 shim = ctypes.CDLL(None)
-observer = Observer(1, OnAlloc(on_alloc), OnFree(on_free))
-wrong = Observer(2, OnAlloc(on_alloc), OnFree(on_free))
+observer = Observer(2, OnAlloc(on_alloc), OnFree(on_free))
+wrong = Observer(3, OnAlloc(on_alloc), OnFree(on_free))
 assert shim.transit_observe(ctypes.byref(wrong)) == -1
 start()
 a = call(cu.cuMemAlloc, 100)

@@ -15,11 +15,8 @@ void* open_libcuda() {
 
 Driver find_functions() {
   Driver driver{};
-  void* libcuda = open_libcuda();
-  if (libcuda == nullptr) return driver;
-  const DlsymFn find = real_dlsym();
 #define CALL(name) \
-  driver.name = reinterpret_cast<decltype(driver.name)>(find(libcuda, #name));
+  driver.name = reinterpret_cast<decltype(driver.name)>(real_function(#name));
   TRANSIT_DRIVER_CALLS(CALL)
 #define OWN(symbol, ...) CALL(symbol)
 #define COUNTED(symbol, ...) CALL(symbol)
@@ -36,6 +33,11 @@ const Driver& load_driver() {
   static const Driver instance = find_functions();
   g_driver.store(&instance, std::memory_order_release);
   return instance;
+}
+
+void* real_function(const char* symbol) {
+  static void* const libcuda = open_libcuda();
+  return libcuda == nullptr ? nullptr : real_dlsym()(libcuda, symbol);
 }
 
 bool is_from_libcuda(const void* address) {

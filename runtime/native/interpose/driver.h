@@ -48,6 +48,9 @@ inline const Driver& driver() {
   return loaded != nullptr ? *loaded : load_driver();
 }
 
+// What that library itself has of this name, or null.
+void* real_function(const char* symbol);
+
 // True if libcuda provides the code at `address`. Remembers that library, so that a
 // job which opens a libcuda by its path gets the functions of that one.
 bool is_from_libcuda(const void* address);
