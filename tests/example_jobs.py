@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from importlib import resources
@@ -10,6 +11,8 @@ from typing import Any
 
 TIMEOUT_S = 300
 LAUNCHER = ("-m", "torch.distributed.run")  # what torchrun is
+# The models are tiny, and threads that wait for each other keep the cores from others.
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
 def lines_of(script: str, *options: str, processes: int = 0) -> list[dict[str, Any]]:
@@ -17,7 +20,13 @@ def lines_of(script: str, *options: str, processes: int = 0) -> list[dict[str, A
     path = str(resources.files("transit.examples") / script)
     launcher = [*LAUNCHER, f"--nproc-per-node={processes}"] if processes else []
     command = [sys.executable, *launcher, path, "--device", "cpu", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    done = subprocess.run(
+        command,
+        env=os.environ | ONE_THREAD,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
