@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +18,7 @@ from transit.recorder import cross_checks, launches, tables, uvm
 from transit.recorder.accesses import Accesses
 from transit.recorder.audit import Audit, summarize_audits
 from transit.recorder.columns import DamagedError
+from transit.recorder.directions import Directions, Pieces
 from transit.recorder.graphs import GraphNodes
 from transit.recorder.launches import Launches
 from transit.recorder.spool import Spool
@@ -210,7 +210,9 @@ class _Recording:
     launched: Launches
     allocated: tables.Allocations
     blocks: tables.Blocks
+    iterations: pa.Table
     accesses: Accesses
+    audit: Audit
     checks: Checks
 
     @classmethod
@@ -220,8 +222,22 @@ class _Recording:
         allocated = tables.allocations(spool)
         blocks = tables.blocks(spool, launched, allocated)
         accesses = Accesses(spool, launched, nodes, allocated, blocks)
+        iterations = tables.iterations(spool, launched)
+        audit = _find_directions(
+            spool, nodes, launched, allocated, iterations, accesses
+        )
         checks = cross_checks.check(spool, allocated.lifetimes)
-        return cls(spool, nodes, launched, allocated, blocks, accesses, checks)
+        return cls(
+            spool,
+            nodes,
+            launched,
+            allocated,
+            blocks,
+            iterations,
+            accesses,
+            audit,
+            checks,
+        )
 
     def tables(self) -> dict[str, pa.Table | Iterable[pa.Table]]:
         records = self.spool.records
@@ -236,27 +252,10 @@ class _Recording:
             "uvm_migrations": uvm.migrations(records["uvm"]),
             "uvm_faults": uvm.faults(records["uvm"]),
             "uvm_events": uvm.events(records["uvm"]),
-            "iterations": tables.iterations(self.spool, self.launched),
+            "iterations": self.iterations,
             "audit": self.audit.table,
             "overhead": uvm.overhead(records["overhead"]),
         }
-
-    @cached_property
-    def audit(self) -> Audit:
-        """Return what the last iteration touched, if it was recorded for that."""
-        iterations = tables.iterations(self.spool, self.launched)
-        audited = iterations.filter(pc.equal(iterations["purpose"], pa.scalar("audit")))
-        if not len(audited):
-            return Audit.none()
-        first = audited["first_launch_id"][0].as_py()
-        stop = audited["last_launch_id"][-1].as_py() + 1
-        rows = np.searchsorted(self.launched.ids, (first, stop))
-        return Audit.read(
-            self.spool,
-            self.allocated,
-            self.launched.table.slice(rows[0], rows[1] - rows[0]),
-            self.accesses.between(first, stop),
-        )
 
     @property
     def losses(self) -> Losses:
@@ -275,6 +274,43 @@ class _Recording:
                 self.launched.num_clock_steps, len(self.checks.clock_steps_ns)
             ),
         )
+
+
+def _find_directions(
+    spool: Spool,
+    nodes: GraphNodes,
+    launched: Launches,
+    allocated: tables.Allocations,
+    iterations: pa.Table,
+    accesses: Accesses,
+) -> Audit:
+    """Use the iterations that were recorded to find out what accesses do."""
+    _, checked = accesses.between(*_range_for("direction", iterations))
+    start, stop = _range_for("audit", iterations)
+    touched, named = accesses.between(start, stop)
+    audit = Audit.none()
+    if start < stop:
+        rows = np.searchsorted(launched.ids, (start, stop))
+        launched_then = launched.table.slice(rows[0], rows[1] - rows[0])
+        audit = Audit.read(spool, allocated, launched_then, touched)
+    faults = Pieces.of_faults(audit.table, allocated.ids, allocated.lifetimes.address)
+    accesses.directions = Directions.find(
+        launched,
+        nodes,
+        iterations,
+        (checked, Pieces.of_checksums(spool.records["checksum"])),
+        (named, faults),
+    )
+    return audit
+
+
+def _range_for(purpose: str, iterations: pa.Table) -> tuple[int, int]:
+    """Return the first launch of the iterations for it, and the one after the last."""
+    found = iterations.filter(pc.equal(iterations["purpose"], pa.scalar(purpose)))
+    if not len(found):
+        return 0, 0
+    first, last = found["first_launch_id"][0], found["last_launch_id"][-1]
+    return int(first.as_py()), int(last.as_py()) + 1
 
 
 def _rank_info(

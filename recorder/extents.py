@@ -68,13 +68,17 @@ class Histories:
 
 @dataclass(frozen=True)
 class Lifetimes:
-    """Address ranges, alive from `born_ns` until `died_ns`, for sure at `seen_ns`."""
+    """Address ranges, alive from `born_ns` until `died_ns`, for sure at `seen_ns`.
+
+    Those whose birth nobody saw may be older.
+    """
 
     address: Ints
     bytes: Ints
     born_ns: Ints
     died_ns: Ints
     seen_ns: Ints
+    birth_seen: npt.NDArray[np.bool_]
 
     @classmethod
     def of_blocks(cls, events: Records, span: Histories) -> Self:
@@ -114,6 +118,7 @@ class Lifetimes:
             born[keep],
             died[keep],
             time[keep],
+            is_alloc[keep],
         )
 
     @property

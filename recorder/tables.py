@@ -90,7 +90,12 @@ def allocations(spool: Spool) -> Allocations:
         raise DamagedError("its allocations have no end")
     born_ns = int64(records["host_ns"], "time of an allocation")
     lifetimes = Lifetimes(
-        address, size, born_ns, np.where(never, NEVER, died_ns), born_ns
+        address,
+        size,
+        born_ns,
+        np.where(never, NEVER, died_ns),
+        seen_ns=born_ns,
+        birth_seen=np.ones(len(ids), np.bool_),
     )
     return Allocations(pa.table(columns), ids.astype(np.int64), lifetimes)
 

@@ -41,7 +41,12 @@ def test_find_agrees_with_looking_at_every_range(
 ) -> None:
     address, size, born, died = np.array(ranges, np.int64).reshape(-1, 4).T
     lifetimes = Lifetimes(
-        address, size, born * STEP_NS, died * STEP_NS - STEP_NS // 2, born * STEP_NS
+        address,
+        size,
+        born * STEP_NS,
+        died * STEP_NS - STEP_NS // 2,
+        seen_ns=born * STEP_NS,
+        birth_seen=np.ones(len(size), np.bool_),
     )
     expected = [
         next(
@@ -62,7 +67,7 @@ def test_the_nearest_life_is_taken_when_clocks_differ() -> None:
     same = np.zeros(2, np.int64)
     born = np.array([0, 10 * STEP_NS])
     died = np.array([5 * STEP_NS, 20 * STEP_NS])
-    lifetimes = Lifetimes(same, same + 8, born, died, born)
+    lifetimes = Lifetimes(same, same + 8, born, died, born, same == same)
     near = CLOCK_TOLERANCE_NS
     times = np.array(
         [
