@@ -83,7 +83,7 @@ sanitize-address sanitize-thread: sanitize-%: $(VENV)/installed
 	TSAN_OPTIONS=halt_on_error=1:ignore_noninstrumented_modules=1:die_after_fork=0 \
 	LD_PRELOAD=$(call library,$(SANITIZER_RUNTIME_$*)):$(call library,libstdc++.so.6) \
 		$(BIN)/python -m pytest -m "not gpu" $(PYTEST_FLAGS) tests/integration \
-		--ignore tests/integration/test_bad_input.py \
+		--ignore-glob 'tests/integration/test_bad_*.py' \
 		-k "not (test_demo $(SANITIZER_SKIP_$*))"
 
 clean: ## remove what the targets made
