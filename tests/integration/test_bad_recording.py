@@ -1,4 +1,4 @@
-"""Recordings that were interrupted or damaged: what is whole is there, else a reason."""
+"""Recordings interrupted or damaged: what is whole is in the trace, else a reason."""
 
 from __future__ import annotations
 
