@@ -31,6 +31,8 @@ MULTI_TENSOR_ACCESSES = 120
 STREAM = 0x5555_0000_1000
 PID = 4242
 KERNEL, COPY, SET, GRAPH = 1, 2, 3, 4
+STARTED, ITERATION_END, PURPOSE_CHANGED = 1, 2, 5
+DIRECTION = 1  # what the last iteration is recorded for
 API_NAMES = ["cuMemcpyAsync", "cuMemsetD8Async", "cuGraphLaunch", "Made-up GPU"]
 NUM_NAMES = 400
 
@@ -76,7 +78,7 @@ class _Job:
         self.launches["kind"][is_graph] = GRAPH
         self.launches["name_id"][is_graph] = GRAPH - COPY
         self.blocks = self._allocate()
-        self.touched = self._touch()
+        self.touched, self.touched_end = self._touch()
 
     def _make_work(self) -> Records:
         """Return an iteration's pieces of work, as if each were launched by itself."""
@@ -119,8 +121,8 @@ class _Job:
         died = np.append(np.full(LASTING_BLOCKS, period + 1), died)
         return _Blocks(_addresses(size, born, died), size, born, died)
 
-    def _touch(self) -> Records:
-        """Return the accesses of an iteration, by the place of the piece of work."""
+    def _touch(self) -> tuple[Records, Ints]:
+        """Return an iteration's accesses, by the piece of work, and their ends."""
         rng, blocks, kind = self.rng, self.blocks, self.work["kind"]
         count = 1 + rng.binomial(8, 0.56, len(kind))
         # An optimizer's launch names very many tensors.
@@ -143,7 +145,9 @@ class _Job:
         touched["bytes"] = np.where(is_kernel, 0, blocks.bytes[block] - inside)
         touched["direction"] = np.where(is_kernel, 0, 2)
         touched["source"] = kind[place]
-        return touched
+        first = np.cumsum(count) - count
+        touched["param_offset"] = 8 * (np.arange(len(place)) - first[place])
+        return touched, blocks.address[block] + blocks.bytes[block]
 
     def spool(self) -> dict[str, Records]:
         """Return the records of all iterations."""
@@ -161,6 +165,7 @@ class _Job:
             "history": _whole_history(),
             "mark": self._marks(host_ns),
             "allocation": self._segments(),
+            "checksum": self._checksums(),
             **self._accesses(),
             **self._graphs(launches),
         }
@@ -206,6 +211,18 @@ class _Job:
         plain["launch_id"] = self._every(of_launch, len(self.launches))
         return {"access": plain, "graph_access": of_nodes}
 
+    def _checksums(self) -> Records:
+        """Return what the last iteration's kernels changed: each its first argument."""
+        hashed = self.touched["bytes"] == 0
+        touched = self.touched[hashed]
+        checksums = np.zeros(len(touched), spool.CHECKSUM)
+        launch = self.launch[touched["launch_id"].astype(np.int64)]
+        last = (self.shape.iterations - 1) * len(self.launches)
+        checksums["launch_id"], checksums["address"] = last + launch, touched["address"]
+        checksums["bytes"] = self.touched_end[hashed] - touched["address"]
+        checksums["is_changed"] = touched["param_offset"] == 0
+        return checksums
+
     def _graphs(self, launches: Records) -> dict[str, Records]:
         place = np.flatnonzero(self.graph >= 0)
         nodes = np.zeros(len(place), spool.GRAPH_NODE)
@@ -243,9 +260,11 @@ class _Job:
         marks = np.zeros(self.shape.iterations + 1, spool.MARK)
         marks["launch_id"] = np.arange(len(marks)) * len(self.launches)
         marks["host_ns"] = np.append(host_ns, host_ns[-1])[marks["launch_id"]]
-        marks["kind"], marks["kind"][0] = 2, 1
+        marks["kind"], marks["kind"][0] = ITERATION_END, STARTED
         marks["value"] = np.arange(len(marks)) + 2
-        return marks
+        inspect = marks[-2:-1].copy()
+        inspect["kind"], inspect["value"] = PURPOSE_CHANGED, DIRECTION
+        return np.concatenate([marks[:-1], inspect, marks[-1:]])
 
     def _segments(self) -> Records:
         last = int(self.blocks.address.max() - BASE) // SEGMENT_BYTES
