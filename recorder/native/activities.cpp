@@ -1,8 +1,14 @@
 #include "recorder/native/activities.h"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <iterator>
+#include <thread>
+#include <vector>
+
+#include "recorder/native/checksum_kernel.h"
 
 namespace transit {
 namespace {
@@ -34,6 +40,8 @@ TRANSIT_SAME_PLACE(Uvm, CUpti_ActivityUnifiedMemoryCounter3, flags);
 TRANSIT_SAME_PLACE(Overhead, CUpti_ActivityOverhead3, end);
 #undef TRANSIT_SAME_PLACE
 
+constexpr auto kSettlingPeriod = std::chrono::milliseconds(300);
+constexpr auto kLongestSettling = std::chrono::seconds(20);
 constexpr size_t kBufferBytes = size_t{4} << 20;
 constexpr size_t kSmallestBufferBytes = size_t{64} << 10;
 constexpr size_t kBufferAlignment = 64;
@@ -96,30 +104,47 @@ std::string Activities::enable() {
   return {};
 }
 
-void Activities::note_managed_memory() {
+void Activities::note_managed_memory(UnifiedMemory wanted) {
   const std::lock_guard<std::mutex> lock(mutex_);
   has_managed_memory_ = true;
+  wanted_ = wanted;
   enable_unified_memory_counters();
 }
 
 void Activities::enable_unified_memory_counters() {
   if (!is_enabled_ || !has_managed_memory_ || counts_unified_memory_) return;
   counts_unified_memory_ = true;
-  CUpti_ActivityUnifiedMemoryCounterConfig
-      configs[CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_COUNT - 1];
-  uint32_t kind = 0;
-  for (auto& config : configs) {
-    config.scope = CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_SCOPE_PROCESS_SINGLE_DEVICE;
-    config.kind = static_cast<CUpti_ActivityUnifiedMemoryCounterKind>(++kind);
-    config.deviceId = 0;  // ignored: every device
-    config.enable = 1;
+  std::vector<CUpti_ActivityUnifiedMemoryCounterConfig> configs;
+  const auto count = [&](CUpti_ActivityUnifiedMemoryCounterKind kind) {
+    // The device's number is ignored: every device.
+    configs.push_back(
+        {CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_SCOPE_PROCESS_SINGLE_DEVICE, kind, 0,
+         1});
+  };
+  if (wanted_ == UnifiedMemory::kFaults) {
+    count(CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_GPU_PAGE_FAULT);
+  } else {
+    for (int kind = 1; kind < CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_COUNT;
+         ++kind) {
+      count(static_cast<CUpti_ActivityUnifiedMemoryCounterKind>(kind));
+    }
   }
-  CUptiResult result =
-      cupti_.cuptiActivityConfigureUnifiedMemoryCounter(configs, std::size(configs));
+  CUptiResult result = cupti_.cuptiActivityConfigureUnifiedMemoryCounter(
+      configs.data(), static_cast<uint32_t>(configs.size()));
   if (result == CUPTI_SUCCESS) {
     result = cupti_.cuptiActivityEnable(CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER);
   }
   errors_.check("recording of managed memory's migrations and faults", result);
+}
+
+void Activities::ignore_memory(uint64_t address) {
+  const std::lock_guard<std::mutex> lock(own_mutex_);
+  own_addresses_.insert(address);
+}
+
+void Activities::ignore_correlation(uint32_t correlation_id) {
+  const std::lock_guard<std::mutex> lock(own_mutex_);
+  own_correlations_.insert(correlation_id);
 }
 
 void Activities::flush() {
@@ -128,12 +153,28 @@ void Activities::flush() {
   errors_.add("decoding of a buffer", "out of memory", num_abandoned_.exchange(0));
 }
 
+void Activities::settle() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!counts_unified_memory_) return;
+  }
+  const auto deadline = std::chrono::steady_clock::now() + kLongestSettling;
+  uint64_t num_before = 0;
+  do {
+    num_before = num_unified_memory_records_;
+    std::this_thread::sleep_for(kSettlingPeriod);
+    flush();
+  } while (num_unified_memory_records_ != num_before &&
+           std::chrono::steady_clock::now() < deadline);
+}
+
 void Activities::disable() {
   const std::lock_guard<std::mutex> lock(mutex_);
   is_enabled_ = false;
   for (CUpti_ActivityKind kind : kRequiredKinds) cupti_.cuptiActivityDisable(kind);
   if (!counts_unified_memory_) return;
   cupti_.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER);
+  flush();  // it may have held some until now
 }
 
 // Rather a small buffer than none: without one CUPTI drops the record, and before CUDA
@@ -177,7 +218,27 @@ void Activities::decode(CUcontext context, uint32_t stream_id, uint8_t* buffer,
   }
 }
 
+// Our kernels by name: CUPTI does not report calls that are made in its callbacks.
+bool Activities::is_own(const CUpti_Activity* activity) {
+  const std::lock_guard<std::mutex> lock(own_mutex_);
+  switch (activity->kind) {
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
+      const char* name = as<Kernel>(activity).name;
+      return name != nullptr && std::strcmp(name, kChecksumKernel) == 0;
+    }
+    case CUPTI_ACTIVITY_KIND_MEMCPY:
+      return own_correlations_.count(as<Copy>(activity).correlationId) != 0;
+    case CUPTI_ACTIVITY_KIND_MEMSET:
+      return own_correlations_.count(as<Set>(activity).correlationId) != 0;
+    case CUPTI_ACTIVITY_KIND_MEMORY2:
+      return own_addresses_.count(as<Memory>(activity).address) != 0;
+    default:
+      return false;
+  }
+}
+
 void Activities::decode(const CUpti_Activity* activity) {
+  if (is_own(activity)) return;
   switch (activity->kind) {
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
       const auto& kernel = as<Kernel>(activity);
@@ -202,6 +263,7 @@ void Activities::decode(const CUpti_Activity* activity) {
                                    m.correlationId});
     }
     case CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER: {
+      ++num_unified_memory_records_;
       const auto& u = as<Uvm>(activity);
       return spool_.uvm.append({u.start, u.end, u.address, u.value,
                                 static_cast<uint32_t>(u.counterKind), u.flags, u.srcId,

@@ -27,6 +27,15 @@ int32_t Contexts::device_of(CUcontext context) const {
   return 0;
 }
 
+std::vector<Contexts::Alive> Contexts::alive() const {
+  std::vector<Alive> contexts;
+  for (const Slot& slot : slots_) {
+    const CUcontext context = slot.context.load();
+    if (context != nullptr) contexts.push_back({context, slot.device.load()});
+  }
+  return contexts;
+}
+
 void Contexts::synchronize(const DriverApi& driver) const {
   for (const Slot& slot : slots_) {
     const CUcontext context = slot.context.load();

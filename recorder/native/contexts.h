@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "recorder/native/driver_api.h"
 
@@ -19,6 +20,12 @@ class Contexts {
 
   // 0 for a context that is not known.
   int32_t device_of(CUcontext context) const;
+
+  struct Alive {
+    CUcontext context;
+    int32_t device;
+  };
+  std::vector<Alive> alive() const;
 
   // Waits for all work of all of them.
   void synchronize(const DriverApi& driver) const;

@@ -60,6 +60,12 @@ Recorder::Recorder()
     : run_dir_(text_from("TRANSIT_RUN_DIR")),
       max_iterations_(number_from({"TRANSIT_ITERATIONS"}, 0)),
       num_skipped_iterations_(number_from({"TRANSIT_SKIP"}, 0)) {
+  if (number_from({"TRANSIT_DIRECTIONS"}, 0) != 0) {
+    auto checksums =
+        std::make_unique<Checksums>(driver_, contexts_, live_, activities_, spool_);
+    checksums_ = checksums.get();
+    inspectors_.push_back(std::move(checksums));
+  }
   if (number_from({"TRANSIT_AUDIT"}, 0) == 0) return;
   auto audit = std::make_unique<Audit>(driver_);
   audit_ = audit.get();
@@ -129,6 +135,7 @@ void Recorder::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId cbid,
     case CUPTI_CBID_RESOURCE_CONTEXT_CREATED:
       return on_context_created(context);
     case CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING:
+      if (checksums_ != nullptr) checksums_->on_context_destroyed(context);
       return contexts_.remove(context);
     case CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING:
       return layouts_.forget_all();
@@ -193,7 +200,8 @@ void Recorder::on_alloc(const TransitAllocation& allocation) {
   live_.insert(allocation.address, allocation.bytes, allocation.allocation_id);
   const bool is_audited = allocation.api == TRANSIT_API_AUDITED;
   if (is_audited || allocation.api == TRANSIT_API_MANAGED) {
-    activities_.note_managed_memory();
+    activities_.note_managed_memory(is_audited ? UnifiedMemory::kFaults
+                                               : UnifiedMemory::kAll);
   }
   if (is_audited && audit_ != nullptr) {
     audit_->add_memory(allocation.address, allocation.bytes);
@@ -215,13 +223,18 @@ void Recorder::on_alloc(const TransitAllocation& allocation) {
 void Recorder::on_free(uint64_t address, uint32_t allocation_id) {
   if (state() == RecorderState::kStopped) return;
   live_.erase(address, allocation_id);
+  if (checksums_ != nullptr) checksums_->on_free(address, allocation_id);
   if (audit_ != nullptr) audit_->remove_memory(address);
   spool_.frees.append({now_ns(), spool_.next_launch_id(), allocation_id, 0});
 }
 
 void Recorder::on_driver_call(CUpti_CallbackId cbid, const CUpti_CallbackData& call) {
-  if (OwnCalls::in_progress()) return;
   const ApiCall* api = launches_.find(cbid);
+  if (OwnCalls::in_progress()) {
+    const bool is_kernel = api != nullptr && api->kind == LaunchKind::kKernel;
+    if (!is_kernel) activities_.ignore_correlation(call.correlationId);
+    return;
+  }
   if (api == nullptr && tensor_maps_.on_driver_call(cbid, call)) return;
   if (api == nullptr && graphs_.on_driver_call(cbid, call)) return;
   if (api == nullptr) {
@@ -397,6 +410,7 @@ void Recorder::stop() {
   add_mark(MarkKind::kRecordingStopped, num_iterations_);
   contexts_.synchronize(driver_);
   flush();
+  activities_.settle();
   activities_.disable();
   cupti_.cuptiUnsubscribe(subscriber_);
 }

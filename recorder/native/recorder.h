@@ -14,6 +14,7 @@
 #include "recorder/native/activities.h"
 #include "recorder/native/allocations.h"
 #include "recorder/native/audit.h"
+#include "recorder/native/checksums.h"
 #include "recorder/native/contexts.h"
 #include "recorder/native/cupti_api.h"
 #include "recorder/native/driver_api.h"
@@ -107,7 +108,8 @@ class Recorder {
 
   // Each has its iteration, one after the other.
   std::vector<std::unique_ptr<Inspector>> inspectors_;
-  Audit* audit_ = nullptr;  // one of them, if there is to be one
+  Checksums* checksums_ = nullptr;  // among them, if there is to be one; so the audit
+  Audit* audit_ = nullptr;
   std::atomic<Inspector*> inspector_{nullptr};
   size_t num_inspected_ = 0;
 

@@ -244,6 +244,54 @@ struct GatherRows {
   }
 };
 
+// The recorder's own: see recorder/native/checksum_kernel.cpp.
+struct Checksum {
+  static constexpr char kName[] = "transit_checksum";
+  static constexpr size_t kParameters = 1;
+  struct Piece {
+    const uint8_t* begin;
+    size_t bytes;
+  };
+  uint64_t* sums;
+  Piece pieces[255];  // of 0 bytes behind the last
+
+  // Murmur's, of a word and its place.
+  static uint64_t mix(uint64_t word) {
+    word = (word ^ word >> 33) * 0xff51afd7ed558ccd;
+    word = (word ^ word >> 33) * 0xc4ceb9fe1a85ec53;
+    return word ^ word >> 33;
+  }
+
+  static uint64_t sum_of(const Piece& piece) {
+    constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
+    const size_t num_words = piece.bytes / sizeof(uint64_t);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < num_words; ++i) {
+      uint64_t word;
+      std::memcpy(&word, piece.begin + i * sizeof word, sizeof word);
+      sum += mix(word + i * kGolden);
+    }
+    for (size_t i = num_words * sizeof(uint64_t); i < piece.bytes; ++i)
+      sum += mix(~(piece.begin[i] + i * kGolden));
+    return sum;
+  }
+
+  Footprint footprint() const {
+    std::vector<Access> accesses;
+    for (size_t i = 0; i < std::size(pieces) && pieces[i].bytes > 0; ++i) {
+      accesses.push_back(
+          {reinterpret_cast<uintptr_t>(pieces[i].begin), pieces[i].bytes, true, false});
+      accesses.push_back(
+          {reinterpret_cast<uintptr_t>(sums + 2 * i), sizeof(*sums), true, true});
+    }
+    return streaming(std::move(accesses));
+  }
+  void run() const {
+    for (size_t i = 0; i < std::size(pieces) && pieces[i].bytes > 0; ++i)
+      sums[2 * i] += sum_of(pieces[i]);
+  }
+};
+
 template <class Kernel>
 Kernel unpack(const uint8_t* arguments) {
   Kernel kernel;
@@ -262,6 +310,7 @@ constexpr KnownKernel kKernels[] = {
     known<Matmul>(),      known<TanhForward>(), known<TanhBackward>(),
     known<MseGradient>(), known<Adam>(),        known<Fill>(),
     known<Scale>(),       known<GatherRows>(),  known<ScaleTensor>(),
+    known<Checksum>(),
 };
 
 }  // namespace
