@@ -17,6 +17,7 @@ AddressIndex::AddressIndex(std::vector<LiveRange> ranges) : ranges_(std::move(ra
   lowest_ = ranges_.front().begin;
   span_ = ranges_.back().end - lowest_;
   std::vector<uint64_t> keys;
+  keys.reserve(ranges_.size());
   for (const LiveRange& range : ranges_) keys.push_back(range.begin);
   add_level(keys);
   while (levels_[num_levels_ - 1].size() > 1) {

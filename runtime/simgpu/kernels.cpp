@@ -211,6 +211,7 @@ struct ScaleTensor {
 
   Footprint footprint() const {
     std::vector<Access> accesses;
+    accesses.reserve(rows());
     for (size_t i = 0; i < rows(); ++i)
       accesses.push_back(updating(row(i), row_bytes() / sizeof(float)));
     return streaming(std::move(accesses));
