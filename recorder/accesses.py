@@ -6,6 +6,7 @@ the memory of the spool.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -70,6 +71,8 @@ class Accesses:
         Tells for each launch whether it has any.
     directions
         What was found out about directions; nothing, until it is set.
+    bytes_by_source
+        Bytes that accesses may reach, by how their direction is known; None: it is not.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class Accesses:
         self.num_unresolved = 0
         self.has_access = np.zeros(len(launched.ids), np.bool_)
         self.directions = Directions.none()
+        self.bytes_by_source: Counter[str | None] = Counter()
         self._first_launch = np.full(len(blocks.lifetimes), NEVER)
 
     def __iter__(self) -> Iterator[pa.Table]:
@@ -96,8 +100,11 @@ class Accesses:
             self.num_unresolved += len(records) - len(accesses.records)
             self.has_access[accesses.launch_row] = True
             block_row = self._block_rows(accesses)
-            direction, source = self._directions(accesses, block_row)
-            yield self._table(accesses, block_row, direction, source)
+            table = self._table(
+                accesses, block_row, *self._directions(accesses, block_row)
+            )
+            self._count(table)
+            yield table
 
     def between(self, start: int, stop: int) -> tuple[pa.Table, Named]:
         """Return what the launches from `start` to before `stop` touch.
@@ -159,6 +166,12 @@ class Accesses:
         for records, node in self._records.chunks(self._launched.ids, CHUNK_ROWS):
             bases = np.union1d(bases, self._resolve(records, node).place)
         return bases
+
+    def _count(self, table: pa.Table) -> None:
+        sums = table.group_by("direction_source").aggregate([("bytes", "sum")])
+        rows: list[dict[str, Any]] = sums.to_pylist()
+        for row in rows:
+            self.bytes_by_source[row["direction_source"]] += row["bytes_sum"]
 
     def _block_rows(self, accesses: _Resolved) -> Ints:
         """Return the block that each access begins in, -1 where none was alive."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -54,6 +56,7 @@ class Summary:
     torn: int
     skipped: list[SkippedProcess] = field(default_factory=list)
     caveats: list[str] = field(default_factory=list)
+    directions: str = ""
     audit: str = ""
 
     def __str__(self) -> str:
@@ -106,12 +109,15 @@ def convert(
     """
     chosen, skipped = _choose_processes(_open_spools(run_dir, hooks or {}))
     ranks = []
+    bytes_by_source: Counter[str | None] = Counter()
     with TraceWriter(out, overwrite=overwrite) as writer:
         for rank, spool in sorted(chosen.items()):
             if progress:
                 progress(f"converting rank {rank}")
-            info = _convert_rank(writer, rank, spool, (hooks or {}).get(spool.pid))
+            seen_by_hooks = (hooks or {}).get(spool.pid)
+            info, accessed = _convert_rank(writer, rank, spool, seen_by_hooks)
             ranks.append(info)
+            bytes_by_source.update(accessed)
         writer.finish(
             Manifest(
                 transit_version=__version__,
@@ -122,7 +128,7 @@ def convert(
                 skipped=skipped,
             )
         )
-    return _summarize(ranks, skipped)
+    return _summarize(ranks, skipped, bytes_by_source)
 
 
 def _open_spools(run_dir: Path, hooks: Mapping[int, int]) -> list[Spool]:
@@ -189,7 +195,8 @@ def _nothing_recorded(spools: list[Spool]) -> str:
 
 def _convert_rank(
     writer: TraceWriter, rank: int, spool: Spool, seen_by_hooks: int | None
-) -> RankInfo:
+) -> tuple[RankInfo, Counter[str | None]]:
+    """Write a rank; return what it holds, and as `Accesses` the bytes accessed."""
     try:
         recording = _Recording.read(spool)
         counts = {
@@ -198,7 +205,8 @@ def _convert_rank(
         }
     except DamagedError as error:
         raise TraceError(f"{spool.folder} is damaged: {error}.") from error
-    return _rank_info(rank, recording, counts, seen_by_hooks)
+    info = _rank_info(rank, recording, counts, seen_by_hooks)
+    return info, recording.accesses.bytes_by_source
 
 
 @dataclass(frozen=True)
@@ -382,7 +390,11 @@ def _clocks(spool: Spool) -> Clocks:
     )
 
 
-def _summarize(ranks: list[RankInfo], skipped: list[SkippedProcess]) -> Summary:
+def _summarize(
+    ranks: list[RankInfo],
+    skipped: list[SkippedProcess],
+    bytes_by_source: Counter[str | None],
+) -> Summary:
     def rows(table: str) -> int:
         return sum(info.counts[table] for info in ranks)
 
@@ -399,11 +411,28 @@ def _summarize(ranks: list[RankInfo], skipped: list[SkippedProcess]) -> Summary:
         dropped=sum(info.losses.dropped for info in ranks),
         torn=sum(info.losses.torn for info in ranks),
         skipped=skipped,
+        directions=_summarize_directions(bytes_by_source),
         audit=summarize_audits([info.audit for info in ranks if info.audit]),
         caveats=[
             f"rank {info.rank}: {caveat}" for info in ranks for caveat in caveats(info)
         ],
     )
+
+
+def _summarize_directions(bytes_by_source: Counter[str | None]) -> str:
+    """Return one line for people; empty if nothing was accessed."""
+    total = bytes_by_source.total()
+    if not total:
+        return ""
+    known = [(n, source) for source, n in bytes_by_source.items() if source]
+    shares = [f"{source} {_percent(n / total)}" for n, source in sorted(known)[::-1]]
+    share = _percent(sum(n for n, _ in known) / total)
+    line = f"direction known for {share} of the accessed bytes"
+    return f"{line} ({', '.join(shares)})" if shares else line
+
+
+def _percent(share: float) -> str:
+    return f"{math.floor(share * 1000) / 10} %"  # all is said of all only
 
 
 def _count(number: int, noun: str, plural: str | None = None) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from transit.traces.reader import Trace
@@ -20,7 +22,8 @@ def shares_of_bytes(trace: Trace, rank: int, column: str) -> dict[str, float]:
     trace, rank
         Whose accesses to sum, each one of them: twice touched counts twice.
     column
-        ``extent`` or ``direction``; a missing value is ``unknown``.
+        ``extent``, ``direction`` or ``direction_source``; a missing value is
+        ``unknown``.
     """
     accesses = trace.table(rank, "accesses", ["bytes", column])
     sums = accesses.group_by(column).aggregate([("bytes", "sum")])
@@ -69,3 +72,41 @@ def labels_of_allocations(trace: Trace, rank: int) -> dict[int, list[str]]:
     for row in sorted(rows, key=lambda row: (-row["bytes_max"], row["label"])):
         found.setdefault(row["allocation_id"], []).append(row["label"])
     return found
+
+
+@dataclass(frozen=True)
+class Recall:
+    """What faulted of an allocation in the audit, and what launches explain of it.
+
+    `unexplained_by` names the functions that were in flight at the rest, that with most
+    bytes first.
+    """
+
+    faulted_bytes: int
+    explained_bytes: int
+    unexplained_by: list[str]
+
+
+def recall_of_allocations(trace: Trace, rank: int) -> dict[int, Recall]:
+    """Return the recall of each allocation that was touched in an audit, by its id."""
+    columns = ["allocation_id", "bytes", "is_explained", "launch_id"]
+    touched = trace.table(rank, "audit", columns)
+    unexplained = touched.filter(pc.invert(touched["is_explained"]))
+    everything, rest = _bytes_by_allocation(touched), _bytes_by_allocation(unexplained)
+    launches = trace.table(rank, "launches", ["launch_id", "name"])
+    named = unexplained.join(launches, "launch_id", join_type="inner")
+    sums = named.group_by(["allocation_id", "name"]).aggregate([("bytes", "sum")])
+    rows: list[dict[str, Any]] = sums.to_pylist()
+    found = {
+        allocation: Recall(size, size - rest.get(allocation, 0), [])
+        for allocation, size in everything.items()
+    }
+    for row in sorted(rows, key=lambda row: (-row["bytes_sum"], row["name"])):
+        found[row["allocation_id"]].unexplained_by.append(row["name"])
+    return found
+
+
+def _bytes_by_allocation(table: pa.Table) -> dict[int, int]:
+    sums = table.group_by("allocation_id").aggregate([("bytes", "sum")])
+    rows: list[dict[str, int]] = sums.to_pylist()
+    return {row["allocation_id"]: row["bytes_sum"] for row in rows}

@@ -5,10 +5,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from trace_factory import LayeredLoop, write_tables, write_trace
+from typer.testing import CliRunner
 
+from transit.cli import app
 from transit.commands.describe import describe_trace
 from transit.traces import schema
-from transit.traces.coverage import groups_alike, shares_of_bytes
+from transit.traces.coverage import (
+    Recall,
+    groups_alike,
+    recall_of_allocations,
+    shares_of_bytes,
+)
 from transit.traces.reader import Trace
 
 
@@ -53,6 +60,36 @@ def test_shares_are_of_bytes(tmp_path: Path) -> None:
     assert shares_of_bytes(trace, 0, "direction") == pytest.approx(directions)
     (rank,) = describe_trace(trace)["ranks"]
     assert rank["accessed_extent"] == "block 70.0%, exact 20.0%, gap 10.0%"
+
+
+def test_who_touched_the_unexplained_is_named(tmp_path: Path) -> None:
+    tables = LayeredLoop(layers=1).tables()
+    names = tables["launches"]["name"].to_pylist()
+    rows = [
+        (1, 4096 * 996, True, 0),
+        (1, 4096, False, 0),
+        (1, 4096 * 3, False, 1),
+        (2, 4096, False, None),
+        (3, 4096, True, None),
+    ]
+    audit = [
+        {"allocation_id": allocation, "offset": 0, "bytes": size, "access": "read"}
+        | {"is_explained": explained, "launch_id": launch}
+        for allocation, size, explained, launch in rows
+    ]
+    tables["audit"] = pa.Table.from_pylist(audit, schema=schema.AUDIT)
+    path = write_tables(tmp_path / "trace", {0: tables})
+    assert names[0] != names[1]
+    assert recall_of_allocations(Trace.open(path), 0) == {
+        1: Recall(4096 * 1000, 4096 * 996, [names[1], names[0]]),
+        2: Recall(4096, 0, []),
+        3: Recall(4096, 4096, []),
+    }
+    first, *_ = describe_trace(Trace.open(path))["audit"]
+    assert first["unexplained_bytes"] == 4 * 4096
+    assert first["unexplained_by"] == f"{names[1]}; {names[0]}"
+    shown = CliRunner().invoke(app, ["show", str(path)]).output
+    assert "99.6%" in shown
 
 
 def test_what_lives_in_an_allocation_is_named(tmp_path: Path) -> None:

@@ -348,6 +348,23 @@ def test_an_audit_alone_tells_what_is_written(tmp_path: Path) -> None:
         assert found[launch, 8 * MIB] == ("both", "fault")
 
 
+def test_the_summary_says_for_how_much_directions_are_known(tmp_path: Path) -> None:
+    factory.small_spool(
+        tmp_path / "spool-1",
+        mark=marks(2, 2, DIRECTION),
+        access=[
+            *(parameter(0, 0, 0), parameter(0, 8 * MIB, 1)),
+            access(1, 0, source=2, direction=1, bytes=2 * MIB),
+        ],
+        checksum=[piece(0, 0, 8 * MIB, 0)],
+    )
+    line = factory.convert_spools(tmp_path).directions
+    assert line == (
+        "direction known for 55.5 % of the accessed bytes"
+        " (checksum 44.4 %, call 11.1 %)"
+    )
+
+
 def test_nothing_is_said_without_an_inspected_iteration(tmp_path: Path) -> None:
     trace = record(
         tmp_path,

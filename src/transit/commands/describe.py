@@ -12,11 +12,12 @@ from transit.compiler.iteration import locate
 from transit.compiler.plan import Plan
 from transit.compiler.work import Work
 from transit.errors import TraceError
-from transit.kernel_names import demangle
+from transit.kernel_names import demangle, shorten
 from transit.traces.caveats import caveats
 from transit.traces.coverage import (
     groups_alike,
     labels_of_allocations,
+    recall_of_allocations,
     shares_of_bytes,
 )
 from transit.traces.reader import Trace
@@ -42,6 +43,7 @@ def describe_trace(trace: Trace) -> dict[str, Any]:
         ],
         "kernels": _kernels(trace),
         "allocations": [a for rank in trace.ranks for a in _allocations(trace, rank)],
+        "audit": [a for rank in trace.ranks for a in _audit(trace, rank)],
     }
 
 
@@ -58,6 +60,7 @@ def _rank(trace: Trace, rank: int) -> dict[str, Any]:
         "steady_iteration": _steady_iteration(trace, rank),
         "accessed_extent": _shares(trace, rank, "extent"),
         "accessed_direction": _shares(trace, rank, "direction"),
+        "direction_known_by": _shares(trace, rank, "direction_source"),
         "lost_records": sum(info.losses.model_dump().values()),
         "gpu": ", ".join(device.name for device in info.devices),
     }
@@ -143,6 +146,31 @@ def _allocations(trace: Trace, rank: int) -> list[dict[str, Any]]:
         }
         for row in allocations.to_pylist()
     ]
+
+
+def _audit(trace: Trace, rank: int) -> list[dict[str, Any]]:
+    """Return each audited allocation, that first of which most is unexplained."""
+    recalls = recall_of_allocations(trace, rank)
+    columns = ["allocation_id", "ordinal", "device"]
+    allocations = trace.table(rank, "allocations", columns)
+    labels = labels_of_allocations(trace, rank)
+    rows = [
+        {
+            "rank": rank,
+            "device": row["device"],
+            "ordinal": row["ordinal"],
+            "faulted_bytes": recall.faulted_bytes,
+            "unexplained_bytes": recall.faulted_bytes - recall.explained_bytes,
+            "recall": recall.explained_bytes / recall.faulted_bytes,
+            "holds": _holds(labels.get(row["allocation_id"], [])),
+            "unexplained_by": _holds(
+                [shorten(demangle(name)) for name in recall.unexplained_by]
+            ),
+        }
+        for row in allocations.to_pylist()
+        if (recall := recalls.get(row["allocation_id"]))
+    ]
+    return sorted(rows, key=lambda row: -row["unexplained_bytes"])
 
 
 def _holds(labels: list[str], shown: int = 2) -> str:

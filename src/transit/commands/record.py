@@ -116,6 +116,8 @@ def _tell(summary: Summary, output: Path) -> None:
     log.info("wrote %s: %s", output, summary)
     for caveat in summary.caveats:
         log.warning("%s", caveat)
+    if summary.directions:
+        log.info("%s", summary.directions)
     if summary.audit:
         log.info("%s", summary.audit)
     log.info("next: transit compile %s --gpu-memory 80%%", output)

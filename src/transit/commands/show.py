@@ -35,7 +35,7 @@ def show(
     print_facts(_facts(description))
     for caveat in description.get("caveats", []):
         print(f"\nrank {caveat['rank']}: {caveat['caveat']}")
-    for title in ("ranks", "kernels", "allocations", "totals", "placements"):
+    for title in ("ranks", "kernels", "allocations", "audit", "totals", "placements"):
         records = description.get(title, [])
         if title != "ranks" or len(records) > 1:  # one is among the facts
             print_table(title, [_readable(record) for record in records], rows)

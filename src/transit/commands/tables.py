@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
 
@@ -82,6 +83,8 @@ def _cell(name: str, value: Any) -> str:
         return format_bytes(value)
     if "_ns" in name:
         return format_ns(value)
+    if name == "recall":
+        return f"{math.floor(value * 1000) / 10}%"  # never all but for all
     if name == "share":
         return f"{value:.1%}"
     return f"{value:,}" if isinstance(value, int) else str(value)
