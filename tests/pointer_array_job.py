@@ -13,7 +13,7 @@ import numpy as np
 from transit.examples import layers
 
 ROWS, ROW_FLOATS, THREADS = 4, 1 << 19, 256
-STEPS = 6
+STEPS, LAUNCHES_PER_STEP = 6, 2
 PTX = b"""
 .version 7.0
 .target sm_70
@@ -77,7 +77,8 @@ def main() -> None:
         (ROW_FLOATS, ctypes.c_size_t),
     )
     for step in range(STEPS):
-        gpu.launch("gather_rows", grid, (THREADS, 1), *arguments)
+        for _ in range(LAUNCHES_PER_STEP):
+            gpu.launch("gather_rows", grid, (THREADS, 1), *arguments)
         recorder.transit_recorder_iteration_end(step + 1)
     values = gpu.download(gathered)
     assert all((values[i] == i).all() for i in range(ROWS)), "wrong rows"

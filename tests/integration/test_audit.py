@@ -56,6 +56,17 @@ def test_touches_behind_pointers_are_unexplained(record: Recorded) -> None:
     assert 0 < audit.explained_bytes < audit.faulted_bytes
 
 
+def test_what_a_launch_names_faults_again_in_the_next(record: Recorded) -> None:
+    launches: dict[int, set[int]] = {}
+    for row in record().table(0, "audit").to_pylist():
+        launches.setdefault(row["allocation_id"], set()).add(row["launch_id"])
+    assert len(launches[POINTERS]) == len(launches[GATHERED]) == 2
+    assert launches[POINTERS] == launches[GATHERED]
+    # What none names stays where the first brought it.
+    first = {min(launches[GATHERED])}
+    assert all(launches[source] == first for source in SOURCES)
+
+
 def test_memory_beyond_the_limit_is_outside_of_the_audit(record: Recorded) -> None:
     trace = record(TRANSIT_AUDIT_GIB="0.004")  # two pieces
     audit = trace.manifest.rank(0).audit
