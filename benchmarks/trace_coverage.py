@@ -41,7 +41,8 @@ def describe(folder: Path) -> Result:
 
 def frame(trace: Trace, rank: int, table: str) -> pd.DataFrame:
     """Return one table."""
-    return trace.table(rank, table).to_pandas()
+    rows: pd.DataFrame = trace.table(rank, table).to_pandas()
+    return rows
 
 
 def within(rows: pd.DataFrame, iterations: pd.DataFrame) -> pd.DataFrame:

@@ -67,6 +67,7 @@ def record_variables(
     iterations: int,
     skip: int,
     simulated_gpu: bool,
+    directions: bool = False,
     audit: bool = False,
 ) -> dict[str, str]:
     """Return the variables that make a job record itself into a run folder."""
@@ -82,6 +83,7 @@ def record_variables(
         "PYTHONPATH": f"{hook}{os.pathsep}{python_path}" if python_path else hook,
         "TRANSIT_ITERATIONS": str(iterations),
         "TRANSIT_SKIP": str(skip),
+        "TRANSIT_DIRECTIONS": str(int(directions)),
         "TRANSIT_AUDIT": str(int(audit)),
     }
     if simulated_gpu:
@@ -110,6 +112,7 @@ def record(
     skip: int,
     on_trace: Callable[[Summary], None],
     exit_after: bool = False,
+    directions: bool = False,
     audit: bool = False,
     simulated_gpu: bool = False,
     overwrite: bool = False,
@@ -131,6 +134,8 @@ def record(
         Called when the trace is written.
     exit_after
         End the job then; the exit code is 0.
+    directions
+        Record one more iteration that finds which of the named memory is written.
     audit
         Record one more iteration that finds what no launch names.
     simulated_gpu
@@ -158,6 +163,7 @@ def record(
             run_dir,
             iterations=iterations,
             skip=skip,
+            directions=directions,
             audit=audit,
             simulated_gpu=simulated_gpu,
         )

@@ -16,6 +16,7 @@ JOB_VARIABLES = frozenset(
         "TRANSIT_AUDIT",
         "TRANSIT_AUDIT_GIB",
         "TRANSIT_BACKEND",
+        "TRANSIT_DIRECTIONS",
         "TRANSIT_ITERATIONS",
         "TRANSIT_KEEP_MODULES",
         "TRANSIT_LIBCUPTI",

@@ -245,8 +245,9 @@ MemoryPieces Checksums::read_pieces() const {
 
 // Plain memory of a GPU, and still there: whoever destroys a context frees unseen.
 bool Checksums::is_hashable(const AllocationRecord& allocation) const {
-  const bool is_plain =
-      allocation.api == TRANSIT_API_MEM_ALLOC || allocation.api == TRANSIT_API_PITCH;
+  const bool is_plain = allocation.api == TRANSIT_API_MEM_ALLOC ||
+                        allocation.api == TRANSIT_API_PITCH ||
+                        allocation.api == TRANSIT_API_AUDITED;
   if (!is_plain) return false;
   {
     const LiveAllocations::View live(live_);

@@ -47,6 +47,7 @@ def test_surface_is_frozen() -> None:
     assert surface == {
         "record": [
             "--audit",
+            "--directions",
             "--dry-run",
             "--exit-after",
             "--force",

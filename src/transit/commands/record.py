@@ -54,6 +54,15 @@ def record(
             help="End the job when the recording is complete; the exit code is 0.",
         ),
     ] = False,
+    directions: Annotated[
+        bool,
+        typer.Option(
+            "--directions",
+            envvar="TRANSIT_DIRECTIONS",
+            help="Record one more optimizer step, hashing memory around each "
+            "launch: what changed was written.",
+        ),
+    ] = False,
     audit: Annotated[
         bool,
         typer.Option(
@@ -93,6 +102,7 @@ def record(
             run_dir,
             iterations=iterations,
             skip=skip,
+            directions=directions,
             audit=audit,
             simulated_gpu=simulated_gpu,
         )
@@ -103,6 +113,7 @@ def record(
         output,
         iterations=iterations,
         skip=skip,
+        directions=directions,
         audit=audit,
         on_trace=lambda summary: _tell(summary, output),
         exit_after=exit_after,
