@@ -64,7 +64,8 @@ class RecorderBenchmark(Benchmark):
     def record(self, trace: Path, job: list[str], options: list[str]) -> Steps:
         """Record a job; return its steps."""
         output = self.transit(
-            "record", "-o", trace, "--force", *options, "--", PYTHON, *job,
+            "record", "-o", trace, "--force", "--directions", *options,
+            "--", PYTHON, *job,
             timeout=COVERAGE_TIMEOUT_S,
         )  # fmt: skip
         return Steps.parse(output)
