@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -18,13 +17,13 @@ from transit import __version__
 from transit.errors import JobError, TraceError
 from transit.recorder import cross_checks, launches, tables, uvm
 from transit.recorder.accesses import Accesses
-from transit.recorder.audit import Audit, summarize_audits
+from transit.recorder.audit import Audit
 from transit.recorder.columns import DamagedError
 from transit.recorder.directions import Directions, Pieces
 from transit.recorder.graphs import GraphNodes
 from transit.recorder.launches import Launches
 from transit.recorder.spool import Spool
-from transit.traces.caveats import caveats
+from transit.recorder.summary import Summary, summarize
 from transit.traces.manifest import (
     Checks,
     Clocks,
@@ -39,43 +38,6 @@ from transit.traces.writer import TraceWriter
 FAILURE_FILE = "failure.txt"
 
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """What a trace holds, summed over its ranks."""
-
-    ranks: int
-    launches: int
-    kernel_launches: int
-    kernel_launches_with_access: int
-    accesses: int
-    allocations: int
-    iterations: int
-    dropped: int
-    torn: int
-    skipped: list[SkippedProcess] = field(default_factory=list)
-    caveats: list[str] = field(default_factory=list)
-    directions: str = ""
-    audit: str = ""
-
-    def __str__(self) -> str:
-        """Return one line for people."""
-        parts = [
-            _count(self.ranks, "rank"),
-            _count(self.launches, "launch", "launches"),
-            f"{self.kernel_launches_with_access:,} of {self.kernel_launches:,} kernel"
-            " launches with an access",
-            _count(self.allocations, "allocation"),
-            _count(self.iterations, "marked iteration"),
-        ]
-        if lost := self.dropped + self.torn:
-            parts.append(f"{_count(lost, 'record')} lost")
-        if self.skipped:
-            parts.append(
-                f"{_count(len(self.skipped), 'process', 'processes')} left out"
-            )
-        return ", ".join(parts)
 
 
 def convert(
@@ -128,7 +90,7 @@ def convert(
                 skipped=skipped,
             )
         )
-    return _summarize(ranks, skipped, bytes_by_source)
+    return summarize(ranks, skipped, bytes_by_source)
 
 
 def _open_spools(run_dir: Path, hooks: Mapping[int, int]) -> list[Spool]:
@@ -388,52 +350,3 @@ def _clocks(spool: Spool) -> Clocks:
         monotonic_ns=int(process["clock_monotonic_ns"]),
         cupti_ns=int(process["clock_cupti_ns"]),
     )
-
-
-def _summarize(
-    ranks: list[RankInfo],
-    skipped: list[SkippedProcess],
-    bytes_by_source: Counter[str | None],
-) -> Summary:
-    def rows(table: str) -> int:
-        return sum(info.counts[table] for info in ranks)
-
-    return Summary(
-        ranks=len(ranks),
-        launches=rows("launches"),
-        kernel_launches=sum(info.kernel_launches for info in ranks),
-        kernel_launches_with_access=sum(
-            info.kernel_launches_with_access for info in ranks
-        ),
-        accesses=rows("accesses"),
-        allocations=rows("allocations"),
-        iterations=rows("iterations"),
-        dropped=sum(info.losses.dropped for info in ranks),
-        torn=sum(info.losses.torn for info in ranks),
-        skipped=skipped,
-        directions=_summarize_directions(bytes_by_source),
-        audit=summarize_audits([info.audit for info in ranks if info.audit]),
-        caveats=[
-            f"rank {info.rank}: {caveat}" for info in ranks for caveat in caveats(info)
-        ],
-    )
-
-
-def _summarize_directions(bytes_by_source: Counter[str | None]) -> str:
-    """Return one line for people; empty if nothing was accessed."""
-    total = bytes_by_source.total()
-    if not total:
-        return ""
-    known = [(n, source) for source, n in bytes_by_source.items() if source]
-    shares = [f"{source} {_percent(n / total)}" for n, source in sorted(known)[::-1]]
-    share = _percent(sum(n for n, _ in known) / total)
-    line = f"direction known for {share} of the accessed bytes"
-    return f"{line} ({', '.join(shares)})" if shares else line
-
-
-def _percent(share: float) -> str:
-    return f"{math.floor(share * 1000) / 10} %"  # all is said of all only
-
-
-def _count(number: int, noun: str, plural: str | None = None) -> str:
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -21,7 +21,7 @@ from transit.runtime.preload import recorder_library, shim_variables
 from transit.runtime.simulated import simulated_variables
 
 if TYPE_CHECKING:
-    from transit.recorder.convert import Summary
+    from transit.recorder.summary import Summary
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from transit.recorder import spool
-from transit.recorder.convert import Summary, convert
+from transit.recorder.convert import convert
+from transit.recorder.summary import Summary
 from transit.traces.reader import Trace
 
 NOW_NS = 1_700_000_000_000_000_000

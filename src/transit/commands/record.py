@@ -18,7 +18,7 @@ from transit.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from transit.recorder.convert import Summary
+    from transit.recorder.summary import Summary
 
 log = logging.getLogger(__name__)
 
