@@ -19,33 +19,6 @@ constexpr uint64_t kPartOfFreeMemory = 64;
 constexpr uint64_t kBytesPerBlock = 64 << 10;  // of threads
 constexpr uint64_t kMaxBlocksPerPiece = 1024;
 
-// What the launch being made on this thread had hashed before it.
-struct Pending {
-  void* sums = nullptr;
-  uint64_t launch_id = 0, first_slot = 0;
-  std::vector<MemoryPiece> pieces;
-};
-thread_local Pending pending;
-
-class CurrentContext {
- public:
-  CurrentContext(const DriverApi& driver, CUcontext context)
-      : driver_(driver),
-        is_pushed_(driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {}
-  CurrentContext(const CurrentContext&) = delete;
-  CurrentContext& operator=(const CurrentContext&) = delete;
-  ~CurrentContext() {
-    CUcontext popped = nullptr;
-    if (is_pushed_) driver_.cuCtxPopCurrent_v2(&popped);
-  }
-
-  explicit operator bool() const { return is_pushed_; }
-
- private:
-  const DriverApi& driver_;
-  const bool is_pushed_;
-};
-
 // What this process itself has appended so far.
 template <typename Record, typename Action>
 void for_each_record(const std::string& folder, const char* record_type,
@@ -62,6 +35,8 @@ void for_each_record(const std::string& folder, const char* record_type,
 }
 
 }  // namespace
+
+thread_local Checksums::Pending Checksums::pending_;
 
 void Checksums::on_free(uint64_t address, uint32_t allocation_id) {
   const std::unique_lock<std::shared_mutex> lock(mutex_);
@@ -137,7 +112,7 @@ void Checksums::close(Sums& sums) {
 }
 
 void Checksums::before(const SubmittedLaunch& launch) {
-  pending.sums = nullptr;
+  pending_.sums = nullptr;
   const bool is_exact =
       launch.kind == LaunchKind::kCopy || launch.kind == LaunchKind::kSet;
   if (is_exact) return;
@@ -155,16 +130,16 @@ void Checksums::before(const SubmittedLaunch& launch) {
     num_unchecked_ += hashed.pieces.size();
     return;
   }
-  pending = {sums, hashed.launch_id, hashed.first_slot, std::move(hashed.pieces)};
+  pending_ = {sums, std::move(hashed)};
 }
 
 void Checksums::after(const SubmittedLaunch& launch) {
-  if (pending.sums == nullptr || pending.launch_id != launch.launch_id) return;
+  if (pending_.sums == nullptr || pending_.hashed.launch_id != launch.launch_id) return;
   const std::shared_lock<std::shared_mutex> lock(mutex_);
   if (!is_open_) return;
-  Sums& sums = *static_cast<Sums*>(pending.sums);
-  pending.sums = nullptr;
-  Hashed hashed{pending.launch_id, pending.first_slot, std::move(pending.pieces)};
+  Sums& sums = *pending_.sums;
+  pending_.sums = nullptr;
+  Hashed hashed = std::move(pending_.hashed);
   if (!are_alive(hashed.pieces) || !hash(sums, kAfter, launch.stream, hashed)) {
     num_unchecked_ += hashed.pieces.size();
     return;

@@ -47,8 +47,8 @@ class Checksums : public Inspector {
 
  private:
   struct Hashed {
-    uint64_t launch_id;
-    uint64_t first_slot;
+    uint64_t launch_id = 0;
+    uint64_t first_slot = 0;
     std::vector<MemoryPiece> pieces;
   };
 
@@ -64,6 +64,13 @@ class Checksums : public Inspector {
     std::mutex mutex;  // guards this
     std::vector<Hashed> hashed;
   };
+
+  // What the launch being made on this thread had hashed before it.
+  struct Pending {
+    Sums* sums = nullptr;  // null: nothing
+    Hashed hashed;
+  };
+  static thread_local Pending pending_;
 
   enum Side : uint64_t { kBefore, kAfter };
 

@@ -37,14 +37,9 @@ std::vector<Contexts::Alive> Contexts::alive() const {
 }
 
 void Contexts::synchronize(const DriverApi& driver) const {
-  for (const Slot& slot : slots_) {
-    const CUcontext context = slot.context.load();
-    if (context == nullptr || driver.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS) {
-      continue;
-    }
-    driver.cuCtxSynchronize();
-    CUcontext popped = nullptr;
-    driver.cuCtxPopCurrent_v2(&popped);
+  for (const Alive& alive : this->alive()) {
+    const CurrentContext current(driver, alive.context);
+    if (current) driver.cuCtxSynchronize();
   }
 }
 

@@ -12,6 +12,26 @@
 
 namespace transit {
 
+// Makes a context the thread's current one for as long as it lives, if that can be.
+class CurrentContext {
+ public:
+  CurrentContext(const DriverApi& driver, CUcontext context)
+      : driver_(driver),
+        is_pushed_(driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {}
+  CurrentContext(const CurrentContext&) = delete;
+  CurrentContext& operator=(const CurrentContext&) = delete;
+  ~CurrentContext() {
+    CUcontext popped = nullptr;
+    if (is_pushed_) driver_.cuCtxPopCurrent_v2(&popped);
+  }
+
+  explicit operator bool() const { return is_pushed_; }
+
+ private:
+  const DriverApi& driver_;
+  const bool is_pushed_;
+};
+
 // Looked into at every launch, therefore without a lock.
 class Contexts {
  public:
