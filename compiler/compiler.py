@@ -24,7 +24,7 @@ from transit.compiler.policies import POLICIES, Policy
 from transit.compiler.problem import Problem
 from transit.compiler.provenance import trace_reference
 from transit.compiler.regions import find_regions, read_unexplained
-from transit.errors import BudgetError, TraceError
+from transit.errors import BudgetError, MachineError, TraceError
 from transit.traces.check import refuse_contradictions, refuse_without_accesses
 from transit.traces.reader import Trace
 
@@ -62,9 +62,17 @@ def compile_trace(
         If the trace is damaged or has no steady iteration.
     BudgetError
         If the policy cannot meet the budget.
+    MachineError
+        If the policy needs what the machine cannot do.
     """
     if policy not in POLICIES:
         raise BudgetError(f"no policy {policy!r}; there are {', '.join(POLICIES)}")
+    if not machine.has_zero_copy:
+        raise MachineError(
+            f"on machine {machine.name} kernels cannot reach host memory (its profile "
+            f"has no zero_copy_* rates); policy {policy} knows no other place for what "
+            "leaves the GPU"
+        )
     for rank in trace.ranks:
         refuse_without_accesses(trace, rank)
     if not 0 < gpu_memory_bytes < MAX_BYTES:

@@ -46,7 +46,7 @@ def access_costs(iteration: SteadyIteration, machine: MachineProfile) -> AccessC
     return AccessCosts(
         rereads=rereads,
         link_bytes=moved * (accesses.reads * 1.0 + accesses.writes * 1.0),
-        link_ns=moved / _rates(accesses, machine) * 1e9,
+        link_ns=_link_ns(moved, accesses, machine),
     )
 
 
@@ -135,13 +135,13 @@ def _sure_bytes(accesses: Accesses) -> Floats:
     return sure
 
 
-def _rates(accesses: Accesses, machine: MachineProfile) -> Floats:
-    return np.where(
-        accesses.reads & accesses.writes,
-        machine.zero_copy_both_bytes_per_s,
-        np.where(
-            accesses.reads,
-            machine.zero_copy_read_bytes_per_s,
-            machine.zero_copy_write_bytes_per_s,
-        ),
-    )
+def _link_ns(moved: Floats, accesses: Accesses, machine: MachineProfile) -> Floats:
+    """Time what goes over the link; for ever, where kernels cannot reach the host."""
+    read_rate = machine.zero_copy_read_bytes_per_s
+    write_rate = machine.zero_copy_write_bytes_per_s
+    both_rate = machine.zero_copy_both_bytes_per_s
+    if read_rate is None or write_rate is None or both_rate is None:
+        return np.full_like(moved, np.inf)
+    one_way = np.where(accesses.reads, read_rate, write_rate)
+    rates = np.where(accesses.reads & accesses.writes, both_rate, one_way)
+    return np.asarray(moved / rates * 1e9)

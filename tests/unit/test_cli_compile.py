@@ -54,6 +54,43 @@ def test_an_estimate_of_time_is_for_the_gpu_of_the_profile(
     assert re.search(r"per iteration, which adds \d+\.\d\d us", done.stderr)
 
 
+def test_the_trace_folder_may_say_what_machine_it_is_of(trace: Path) -> None:
+    profile = json.loads((files("transit.compiler") / "machines/h200.json").read_text())
+    gpu = {"name": "theirs", "gpu_memory_bytes": 40 << 30}
+    (trace / "machine.json").write_text(json.dumps(profile | gpu))
+    summary = json.loads(transit("compile", trace, "--json").stdout)
+    assert summary["machine"] == "theirs"
+    assert summary["gpu_memory_bytes"] == 40 << 30
+    named = transit("compile", trace, "--machine", "h200", "--json")
+    assert named.returncode == 1
+    assert "--gpu-memory is missing" in named.stderr
+    other = ["--machine", "h200", "--gpu-memory", "80%", "--json"]
+    assert json.loads(transit("compile", trace, *other).stdout)["machine"] == "h200"
+
+
+def test_a_slower_link_takes_longer(trace: Path) -> None:
+    profile = json.loads((files("transit.compiler") / "machines/h200.json").read_text())
+    profile["gpu_name"] = Trace.open(trace).manifest.ranks[0].devices[0].name
+    (trace / "machine.json").write_text(json.dumps(profile))
+
+    def extra_ns(*options: str) -> int:
+        done = transit("compile", trace, "--gpu-memory", "80%", "--json", *options)
+        value: int = json.loads(done.stdout)["estimated_extra_ns_per_iteration"]
+        return value
+
+    assert extra_ns("--link-gbps", "5.54") > 5 * extra_ns()
+
+
+def test_a_machine_without_zero_copy_cannot_spill(trace: Path) -> None:
+    profile = json.loads((files("transit.compiler") / "machines/h200.json").read_text())
+    for way in ("read", "write", "both"):
+        del profile[f"zero_copy_{way}_bytes_per_s"]
+    (trace / "machine.json").write_text(json.dumps(profile))
+    done = transit("compile", trace, "--gpu-memory", "80%")
+    assert done.returncode == 1
+    assert "kernels cannot reach host memory" in done.stderr
+
+
 def test_plan_is_written_once(trace: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     arguments = ["compile", trace, "--gpu-memory", "80%", "-o", plan]
@@ -95,6 +132,8 @@ def test_larger_budget_than_the_job(trace: Path) -> None:
         (["--gpu-memory", "lots"], "not a size"),
         (["--gpu-memory", "0"], "not a possible amount"),
         (["--gpu-memory", "80%", "--machine", "abacus"], "abacus"),
+        (["--gpu-memory", "80%", "--link-gbps", "0"], "a link of 0 GB/s"),
+        (["--gpu-memory", "80%", "--link-gbps", "nan"], "a link of nan GB/s"),
     ],
 )
 def test_what_cannot_be_compiled(

@@ -6,12 +6,17 @@ import json
 import logging
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from transit.commands.options import Force, Json
-from transit.units import format_bytes, format_ns, parse_size
+from transit.errors import BudgetError
+from transit.units import MemorySize, format_bytes, format_ns, parse_size
+
+if TYPE_CHECKING:
+    from transit.compiler.machine import MachineProfile
+    from transit.traces.reader import Trace
 
 log = logging.getLogger(__name__)
 
@@ -28,13 +33,15 @@ def compile_(
         Path, typer.Argument(help="The trace folder to read.", show_default=False)
     ],
     gpu_memory: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="SIZE",
             envvar="TRANSIT_GPU_MEMORY",
-            help="GPU memory to use: 40GiB, or 80% of what the job needs.",
+            help="GPU memory to use: 40GiB, or 80% of what the job needs. May be left "
+            "out if the machine profile says how much there is.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     policy: Annotated[
         Policy,
         typer.Option(
@@ -43,11 +50,26 @@ def compile_(
         ),
     ] = Policy.REUSE,
     machine: Annotated[
-        str,
+        str | None,
         typer.Option(
-            envvar="TRANSIT_MACHINE", help="Machine profile: h200, or a file."
+            metavar="NAME|FILE",
+            envvar="TRANSIT_MACHINE",
+            help="Machine profile: h200, or a file. Default: machine.json in the trace "
+            "folder, else that of the recorded GPU, else h200.",
+            show_default=False,
         ),
-    ] = "h200",
+    ] = None,
+    link_gbps: Annotated[
+        float | None,
+        typer.Option(
+            "--link-gbps",
+            metavar="GB/S",
+            envvar="TRANSIT_LINK_GBPS",
+            help="What if the link had this rate to the GPU, in 1e9 bytes/s; what "
+            "crosses it scales.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -65,21 +87,21 @@ def compile_(
     """
     from transit.compiler.compiler import compile_trace
     from transit.compiler.lifetimes import job_peak_bytes
-    from transit.compiler.machine import load
     from transit.compiler.plan import dump
     from transit.compiler.summary import summarize
     from transit.files import refuse_existing
     from transit.traces.reader import Trace
 
-    size = parse_size(gpu_memory)
-    profile = load(machine)
+    size = parse_size(gpu_memory) if gpu_memory is not None else None
     if output:
         refuse_existing(output, overwrite=force)
     recorded = Trace.open(trace)
-    peak_bytes = job_peak_bytes(recorded) if size.unit == "%" else 0
+    profile = _profile(recorded, machine, link_gbps)
+    budget = size or _whole_gpu(profile)
+    peak_bytes = job_peak_bytes(recorded) if budget.unit == "%" else 0
     plan = compile_trace(
         recorded,
-        gpu_memory_bytes=size.bytes_of(peak_bytes),
+        gpu_memory_bytes=budget.bytes_of(peak_bytes),
         policy=policy.value,
         machine=profile,
     )
@@ -94,6 +116,29 @@ def compile_(
         log.info("next: transit replay --plan %s -- COMMAND", output)
     else:
         log.info("nothing was written: name a plan file with -o")
+
+
+def _profile(
+    trace: Trace, name_or_path: str | None, link_gbps: float | None
+) -> MachineProfile:
+    from transit.compiler.machine import default, load
+
+    if name_or_path is not None:
+        profile = load(name_or_path)
+    else:
+        devices = trace.manifest.rank(trace.ranks[0]).devices
+        profile = default(trace.path, devices[0].name if devices else None)
+    return profile if link_gbps is None else profile.with_link(link_gbps * 1e9)
+
+
+def _whole_gpu(profile: MachineProfile) -> MemorySize:
+    if profile.gpu_memory_bytes is None:
+        raise BudgetError(
+            "--gpu-memory is missing, and machine profile "
+            f"{profile.name} does not say how much memory the GPU has; give a budget, "
+            "such as 40GiB"
+        )
+    return MemorySize(profile.gpu_memory_bytes, "B")
 
 
 def _tell(summary: dict[str, Any]) -> None:
@@ -120,6 +165,7 @@ def _estimate(summary: dict[str, Any]) -> str:
         machine = summary["machine"]
         return (
             f"{link_bytes} over the link per iteration; no time, as "
-            f"machine profile {machine} is of another GPU than the recording"
+            f"machine profile {machine} is of another GPU than the recording "
+            "(transit calibrate measures one)"
         )
     return f"{link_bytes} over the link per iteration, which adds {format_ns(extra_ns)}"
