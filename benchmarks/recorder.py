@@ -64,7 +64,7 @@ class RecorderBenchmark(Benchmark):
     def record(self, trace: Path, job: list[str], options: list[str]) -> Steps:
         """Record a job; return its steps."""
         output = self.transit(
-            "record", "-o", trace, "--force", "--directions", *options,
+            "record", "-o", trace, "--force", *options,
             "--", PYTHON, *job,
             timeout=COVERAGE_TIMEOUT_S,
         )  # fmt: skip

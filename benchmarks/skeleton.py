@@ -165,7 +165,7 @@ class Skeleton(Benchmark):
     def sample(self) -> Result:
         """Record a small trace to keep, and see that a plan comes out of it."""
         folder = self.args.sample or self.work / "sample"
-        options = ["--skip", "3", "--iterations", "2", "--force"]
+        options = ["--no-directions", "--skip", "3", "--iterations", "2", "--force"]
         self.transit("record", "-o", folder, *options, "--", *self.job(steps=6))
         budget = ["--gpu-memory", "10GiB", "--json"]
         plan = json.loads(self.transit("compile", folder, *budget))

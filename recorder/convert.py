@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +20,7 @@ from transit.recorder.accesses import Accesses
 from transit.recorder.audit import Audit
 from transit.recorder.columns import DamagedError
 from transit.recorder.directions import Directions, Pieces
+from transit.recorder.fingerprint import Fingerprint
 from transit.recorder.graphs import GraphNodes
 from transit.recorder.launches import Launches
 from transit.recorder.spool import Spool
@@ -28,6 +29,7 @@ from transit.traces.manifest import (
     Checks,
     Clocks,
     DeviceInfo,
+    Inspection,
     Losses,
     Manifest,
     RankInfo,
@@ -46,6 +48,7 @@ def convert(
     *,
     command: list[str],
     ended: str,
+    inspections: Sequence[Inspection] = (),
     overwrite: bool = False,
     hooks: Mapping[int, int] | None = None,
     progress: Progress | None = None,
@@ -62,6 +65,8 @@ def convert(
         What was run.
     ended
         How the recording ended, in words.
+    inspections
+        What iterations were to be recorded for beside their times.
     overwrite
         Replace a trace at `out`.
     hooks
@@ -77,7 +82,9 @@ def convert(
             if progress:
                 progress(f"converting rank {rank}")
             seen_by_hooks = (hooks or {}).get(spool.pid)
-            info, accessed = _convert_rank(writer, rank, spool, seen_by_hooks)
+            info, accessed = _convert_rank(
+                writer, rank, spool, inspections, seen_by_hooks
+            )
             ranks.append(info)
             bytes_by_source.update(accessed)
         writer.finish(
@@ -151,16 +158,21 @@ def _nothing_recorded(spools: list[Spool]) -> str:
         return "The job used CUDA but launched nothing: nothing was recorded."
     return (
         "Nothing was recorded: the job ended before the steps to skip had passed."
-        " Skip fewer (--skip), or run it longer."
+        " Skip fewer (--skip), or run it longer. Only steps of PyTorch's optimizers"
+        " are seen: record a PyTorch job that makes none with --skip 0."
     )
 
 
 def _convert_rank(
-    writer: TraceWriter, rank: int, spool: Spool, seen_by_hooks: int | None
+    writer: TraceWriter,
+    rank: int,
+    spool: Spool,
+    inspections: Sequence[Inspection],
+    seen_by_hooks: int | None,
 ) -> tuple[RankInfo, Counter[str | None]]:
     """Write a rank; return what it holds, and as `Accesses` the bytes accessed."""
     try:
-        recording = _Recording.read(spool)
+        recording = _Recording.read(spool, inspections)
         counts = {
             name: writer.write(rank, name, rows)
             for name, rows in recording.tables().items()
@@ -183,10 +195,11 @@ class _Recording:
     iterations: pa.Table
     accesses: Accesses
     audit: Audit
+    fingerprint: Fingerprint
     checks: Checks
 
     @classmethod
-    def read(cls, spool: Spool) -> Self:
+    def read(cls, spool: Spool, inspections: Sequence[Inspection]) -> Self:
         nodes = GraphNodes.read(spool)
         launched = launches.join(spool, nodes)
         allocated = tables.allocations(spool)
@@ -196,7 +209,8 @@ class _Recording:
         audit = _find_directions(
             spool, nodes, launched, allocated, iterations, accesses
         )
-        checks = cross_checks.check(spool, allocated.lifetimes)
+        missed = set(inspections).difference(iterations["purpose"].to_pylist())
+        checks = cross_checks.check(spool, allocated.lifetimes, sorted(missed))
         return cls(
             spool,
             nodes,
@@ -206,6 +220,7 @@ class _Recording:
             iterations,
             accesses,
             audit,
+            Fingerprint(launched, allocated, iterations),
             checks,
         )
 
@@ -216,7 +231,7 @@ class _Recording:
             "graph_nodes": self.nodes.table(
                 self.launched.correlation_of(self.nodes.launch_ids), records["activity"]
             ),
-            "accesses": self.accesses,
+            "accesses": self.fingerprint.watch(self.accesses),
             "allocations": self.allocated.table,
             "blocks": self.blocks.table,
             "uvm_migrations": uvm.migrations(records["uvm"]),
@@ -313,6 +328,7 @@ def _rank_info(
         ),
         losses=recording.losses,
         audit=recording.audit.info,
+        fingerprints=recording.fingerprint.finish(recording.audit.table),
         checks=recording.checks,
     )
 

@@ -11,7 +11,7 @@ from transit.recorder.extents import Lifetimes
 from transit.recorder.launches import KERNEL
 from transit.recorder.spool import MOST, Spool
 from transit.recorder.tables import PURPOSE_CHANGED
-from transit.traces.manifest import Checks, FailedCall
+from transit.traces.manifest import Checks, FailedCall, Inspection
 
 ALLOCATION = 1  # CUpti_ActivityMemoryOperationType
 ON_DEVICE = (3, 5, 6)  # CUpti_ActivityMemoryKind: device, managed, device static
@@ -19,8 +19,10 @@ SMALLEST_CLOCK_STEP_NS = 1_000_000
 MAX_LISTED = 100
 
 
-def check(spool: Spool, allocated: Lifetimes) -> Checks:
-    """Compare the records of one process with each other."""
+def check(
+    spool: Spool, allocated: Lifetimes, missed_inspections: list[Inspection]
+) -> Checks:
+    """Compare the records of one process with each other, and with what was asked."""
     hooked, recorded, captured = _launches_while_timing(spool)
     unseen = _allocations_not_in(allocated, spool)
     return Checks(
@@ -35,6 +37,7 @@ def check(spool: Spool, allocated: Lifetimes) -> Checks:
             table: count for table, count in spool.dropped_by_type.items() if count
         },
         failed_calls=_failed_calls(spool),
+        missed_inspections=missed_inspections,
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from transit.errors import TransitError
 from transit.recorder.launches import KERNEL
-from transit.recorder.session import record_variables
+from transit.recorder.session import Options, record_variables
 from transit.recorder.spool import Spool
 from transit.recorder.uvm import DIRECTIONS
 from transit.runtime import job
@@ -48,9 +48,10 @@ def examine_recording(*, simulated_gpu: bool = False) -> list[Finding]:
 
 def _record(run_dir: Path, *, simulated_gpu: bool) -> tuple[Spool | None, str]:
     """Return what the job left, if anything, and its last words if it failed."""
-    variables = record_variables(
-        run_dir, iterations=0, skip=0, simulated_gpu=simulated_gpu
+    options = Options(
+        iterations=0, skip=0, directions=False, audit=False, simulated_gpu=simulated_gpu
     )
+    variables = record_variables(run_dir, options)
     try:
         done = subprocess.run(
             [sys.executable, "-m", "transit.recorder.self_test_job"],

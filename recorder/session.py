@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shlex
@@ -16,17 +15,50 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transit.errors import JobError, TraceError, TransitError
+from transit.recorder.job_file import RecordedJob
 from transit.runtime import job
 from transit.runtime.preload import recorder_library, shim_variables
 from transit.runtime.simulated import simulated_variables
 
 if TYPE_CHECKING:
     from transit.recorder.summary import Summary
+    from transit.traces.manifest import Inspection
 
 log = logging.getLogger(__name__)
 
 INJECTION_VARIABLE = "CUDA_INJECTION64_PATH"
-JOB_FILE = "job.json"  # what a recovery needs to know and the spool does not
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What to record.
+
+    Attributes
+    ----------
+    iterations, skip
+        Record so many iterations (0: all) after so many.
+    directions
+        Record one more iteration that finds which of the named memory is written.
+    audit
+        Record one more iteration that finds what no launch names.
+    simulated_gpu
+        Run the job on the simulated GPU.
+    """
+
+    iterations: int
+    skip: int
+    directions: bool
+    audit: bool
+    simulated_gpu: bool
+
+    @property
+    def inspections(self) -> list[Inspection]:
+        """What iterations are recorded for beside their times."""
+        wanted: dict[Inspection, bool] = {
+            "direction": self.directions,
+            "audit": self.audit,
+        }
+        return [purpose for purpose, is_wanted in wanted.items() if is_wanted]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,7 +67,7 @@ class _Watcher:
 
     run_dir: Path
     out: Path
-    command: Sequence[str]
+    recorded: RecordedJob
     overwrite: bool
     exit_after: bool
     on_trace: Callable[[Summary], None]
@@ -50,7 +82,7 @@ class _Watcher:
         ended = f"{fate} after the recording"
         try:
             summary = convert_run(
-                self.run_dir, self.out, self.command, ended, overwrite=self.overwrite
+                self.run_dir, self.out, self.recorded, ended, overwrite=self.overwrite
             )
         except Exception as error:  # whatever it is, the job goes on
             log.warning("%s (tried again when the job has ended)", error)
@@ -61,15 +93,7 @@ class _Watcher:
         return self.exit_after
 
 
-def record_variables(
-    run_dir: Path,
-    *,
-    iterations: int,
-    skip: int,
-    simulated_gpu: bool,
-    directions: bool = False,
-    audit: bool = False,
-) -> dict[str, str]:
+def record_variables(run_dir: Path, options: Options) -> dict[str, str]:
     """Return the variables that make a job record itself into a run folder."""
     if present := os.environ.get(INJECTION_VARIABLE):
         raise JobError(
@@ -81,12 +105,12 @@ def record_variables(
     variables = shim_variables(run_dir) | {
         INJECTION_VARIABLE: str(recorder_library()),
         "PYTHONPATH": f"{hook}{os.pathsep}{python_path}" if python_path else hook,
-        "TRANSIT_ITERATIONS": str(iterations),
-        "TRANSIT_SKIP": str(skip),
-        "TRANSIT_DIRECTIONS": str(int(directions)),
-        "TRANSIT_AUDIT": str(int(audit)),
+        "TRANSIT_ITERATIONS": str(options.iterations),
+        "TRANSIT_SKIP": str(options.skip),
+        "TRANSIT_DIRECTIONS": str(int(options.directions)),
+        "TRANSIT_AUDIT": str(int(options.audit)),
     }
-    if simulated_gpu:
+    if options.simulated_gpu:
         return variables | simulated_variables()
     return variables | _cupti_variables()
 
@@ -107,14 +131,10 @@ def _cupti_variables() -> dict[str, str]:
 def record(
     command: Sequence[str],
     out: Path,
+    options: Options,
     *,
-    iterations: int,
-    skip: int,
     on_trace: Callable[[Summary], None],
     exit_after: bool = False,
-    directions: bool = False,
-    audit: bool = False,
-    simulated_gpu: bool = False,
     overwrite: bool = False,
 ) -> int:
     """Run a job, write the trace of it, and return the job's exit code.
@@ -128,18 +148,12 @@ def record(
         The job: a program and its arguments.
     out
         The trace folder to write.
-    iterations, skip
-        Record so many iterations (0: all) after so many.
+    options
+        What to record.
     on_trace
         Called when the trace is written.
     exit_after
         End the job then; the exit code is 0.
-    directions
-        Record one more iteration that finds which of the named memory is written.
-    audit
-        Record one more iteration that finds what no launch names.
-    simulated_gpu
-        Run the job on the simulated GPU.
     overwrite
         Replace an existing trace, once the new one is complete.
     """
@@ -150,24 +164,18 @@ def record(
     out.parent.mkdir(parents=True, exist_ok=True)
     # Beside the trace: on the disk the user chose for it, and found after a crash.
     run_dir = Path(tempfile.mkdtemp(prefix=f".{out.name}.spool-", dir=out.parent))
+    recorded = RecordedJob(command=list(command), inspections=options.inspections)
     watcher = _Watcher(
         run_dir=run_dir,
         out=out,
-        command=command,
+        recorded=recorded,
         overwrite=overwrite,
         exit_after=exit_after,
         on_trace=on_trace,
     )
     try:
-        variables = record_variables(
-            run_dir,
-            iterations=iterations,
-            skip=skip,
-            directions=directions,
-            audit=audit,
-            simulated_gpu=simulated_gpu,
-        )
-        (run_dir / JOB_FILE).write_text(json.dumps({"command": list(command)}))
+        variables = record_variables(run_dir, options)
+        recorded.write(run_dir)
         log.debug("recording into %s with %s", run_dir, variables)
         exit_code = job.run(command, job.full_environment(variables), watch=watcher)
     except TransitError:
@@ -176,7 +184,7 @@ def record(
     if watcher.is_written:
         shutil.rmtree(run_dir)
         return 0 if exit_after else exit_code
-    on_trace(_convert_own(run_dir, out, command, exit_code, overwrite=overwrite))
+    on_trace(_convert_own(run_dir, out, recorded, exit_code, overwrite=overwrite))
     return exit_code
 
 
@@ -200,7 +208,7 @@ def _is_complete(run_dir: Path) -> bool:
 def _convert_own(
     run_dir: Path,
     out: Path,
-    command: Sequence[str],
+    recorded: RecordedJob,
     exit_code: int,
     *,
     overwrite: bool,
@@ -213,7 +221,7 @@ def _convert_own(
                 "there; nothing is left of it"
             )
         ended = job.describe_exit(exit_code)
-        summary = convert_run(run_dir, out, command, ended, overwrite=overwrite)
+        summary = convert_run(run_dir, out, recorded, ended, overwrite=overwrite)
     except BaseException as error:
         if any(run_dir.glob("spool-*/launch.spool")):
             log.warning(
@@ -239,20 +247,14 @@ def recover(run_dir: Path, out: Path, *, overwrite: bool = False) -> Summary:
     refuse_existing(out, overwrite=overwrite)
     if not run_dir.is_dir():
         raise TraceError(f"{run_dir}: no such folder; name the .spool-... folder left")
-    try:
-        command = json.loads((run_dir / JOB_FILE).read_text())["command"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise TraceError(
-            f"{run_dir}: not a spool folder of transit's: {JOB_FILE} is missing or "
-            "damaged"
-        ) from error
+    recorded = RecordedJob.read(run_dir)
     return convert_run(
-        run_dir, out.absolute(), command, "recovered", overwrite=overwrite
+        run_dir, out.absolute(), recorded, "recovered", overwrite=overwrite
     )
 
 
 def convert_run(
-    run_dir: Path, out: Path, command: Sequence[str], ended: str, *, overwrite: bool
+    run_dir: Path, out: Path, recorded: RecordedJob, ended: str, *, overwrite: bool
 ) -> Summary:
     """Convert every spool of a run folder into the trace `out`."""
     from transit.recorder.convert import convert
@@ -262,7 +264,8 @@ def convert_run(
     return convert(
         run_dir,
         out,
-        command=list(command),
+        command=recorded.command,
+        inspections=recorded.inspections,
         ended=ended,
         overwrite=overwrite,
         hooks=launches_seen,

@@ -79,10 +79,21 @@ def summarize(
         skipped=skipped,
         directions=_summarize_directions(bytes_by_source),
         audit=summarize_audits([info.audit for info in ranks if info.audit]),
-        caveats=[
-            f"rank {info.rank}: {caveat}" for info in ranks for caveat in caveats(info)
-        ],
+        caveats=_summarize_caveats(ranks),
     )
+
+
+def _summarize_caveats(ranks: list[RankInfo]) -> list[str]:
+    """Return each sentence once, with the ranks that it is about."""
+    about: dict[str, list[int]] = {}
+    for info in ranks:
+        for caveat in caveats(info):
+            about.setdefault(caveat, []).append(info.rank)
+    return [
+        f"{'rank' if len(those) == 1 else 'ranks'} {', '.join(map(str, those))}:"
+        f" {caveat}"
+        for caveat, those in about.items()
+    ]
 
 
 def _summarize_directions(bytes_by_source: Counter[str | None]) -> str:

@@ -10,6 +10,10 @@ LAUNCH_TOLERANCE = 16
 SHARE_TOLERANCE = 0.001
 UNTIMED_TOLERANCE = 0.01
 CLOCK_TOLERANCE_NS = 10_000_000
+_WHAT_INSPECTIONS_TELL = {
+    "direction": "which way memory is touched",
+    "audit": "what is touched behind pointers",
+}
 
 
 def caveats(info: RankInfo) -> list[str]:
@@ -24,9 +28,11 @@ def caveats(info: RankInfo) -> list[str]:
             _kernels(info),
             _untimed(info),
             _hooks(info),
+            _inspections(info),
             _allocations(info),
             _clock_steps(info),
             _clocks(info),
+            *info.source_caveats,
         )
         if sentence
     ]
@@ -104,6 +110,25 @@ def _hooks(info: RankInfo) -> str:
     return (
         f"the shim saw {hooked:,} launches and CUPTI {seen:,} in the same time: "
         "the recording or a later replay misses some"
+    )
+
+
+def _inspections(info: RankInfo) -> str:
+    missed = info.checks.missed_inspections
+    if not missed:
+        return ""
+    unknown = " and ".join(_WHAT_INSPECTIONS_TELL[purpose] for purpose in missed)
+    if not info.counts["iterations"]:
+        return (
+            f"{unknown} could not be looked into: that takes iterations, and none was "
+            "marked. Steps of PyTorch's optimizers are, of themselves; how another job "
+            "can mark its own is in docs/recording.md. --no-directions if you do "
+            "without"
+        )
+    return (
+        f"{unknown} could not be looked into: no whole iteration came after the "
+        f"{info.counts['iterations']:,} recorded. Record fewer (--iterations), or run "
+        "the job longer"
     )
 
 

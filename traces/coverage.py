@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transit.traces.fingerprints import UsualIteration
 from transit.traces.reader import Trace
 
 
@@ -42,24 +40,20 @@ def groups_alike(trace: Trace) -> list[list[int]]:
 
     Ranks without marked iterations are compared by all their launches.
     """
-    groups: dict[bytes, list[int]] = {}
+    groups: dict[str, list[int]] = {}
     for rank in trace.ranks:
-        groups.setdefault(_usual_iteration(trace, rank), []).append(rank)
+        groups.setdefault(_fingerprint_of_launches(trace, rank), []).append(rank)
     return list(groups.values())
 
 
-def _usual_iteration(trace: Trace, rank: int) -> bytes:
+def _fingerprint_of_launches(trace: Trace, rank: int) -> str:
+    known = trace.manifest.rank(rank).fingerprints
+    if known:
+        return known.launches
     launches = trace.table(rank, "launches", ["launch_id", "signature"])
-    launch_id, signature = (column.to_numpy() for column in launches.columns)
     iterations = trace.table(rank, "iterations", ["first_launch_id", "last_launch_id"])
-    first, last = (column.to_numpy() for column in iterations.columns)
-    starts = np.searchsorted(launch_id, first).tolist() or [0]
-    stops = np.searchsorted(launch_id, last, "right").tolist() or [len(launch_id)]
-    digests = Counter(
-        hashlib.blake2b(signature[start:stop].tobytes(), digest_size=16).digest()
-        for start, stop in zip(starts, stops, strict=True)
-    )
-    return digests.most_common(1)[0][0]
+    columns = (*launches.columns, *iterations.columns)
+    return UsualIteration.find(*(column.to_numpy() for column in columns)).digest
 
 
 def labels_of_allocations(trace: Trace, rank: int) -> dict[int, list[str]]:

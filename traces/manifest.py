@@ -13,6 +13,8 @@ from transit.traces.schema import FORMAT, VERSION
 FILE_NAME = "manifest.json"
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
+Inspection = Literal["direction", "audit"]
+"""What an iteration is recorded for that is slowed down."""
 
 
 class _Model(BaseModel):
@@ -85,6 +87,8 @@ class Checks(_Model):
     dropped_by_table: dict[str, Count] = {}
     """Records the spool had no room for, by the recorder's tables."""
     failed_calls: list[FailedCall] = []
+    missed_inspections: list[Inspection] = []
+    """Asked for, and no whole iteration was recorded for them."""
 
 
 class AuditInfo(_Model):
@@ -100,6 +104,16 @@ class AuditInfo(_Model):
     """Those that a launch in flight names."""
     unexplained_regions: Count
     """Runs of pieces of 2 MiB that hold another."""
+
+
+class Fingerprints(_Model):
+    """Equal for ranks whose usual iterations are alike."""
+
+    launches: str
+    """Of the signatures of its launches."""
+    memory: str
+    """Of what its launches touch, and of the allocations: all that a plan depends on
+    beside the launches and their times."""
 
 
 class RankInfo(_Model):
@@ -127,6 +141,8 @@ class RankInfo(_Model):
     losses: Losses
     audit: AuditInfo | None = None
     """Null when there was no audit iteration."""
+    fingerprints: Fingerprints | None = None
+    """Null before version 4 and in imported traces."""
     checks: Checks = Checks()
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 FORMAT: Final = "transit-trace"
-VERSION = 3
+VERSION = 4
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 

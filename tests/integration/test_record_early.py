@@ -11,7 +11,8 @@ from transit.traces.reader import Trace
 
 RunTransit = Callable[..., subprocess.CompletedProcess[str]]
 
-# Marks its iterations as the torch hook does; two steps are skipped, three recorded.
+# Marks its iterations as the torch hook does; two steps are skipped, three recorded for
+# their times and one for directions.
 JOB = """
 import ctypes, os, sys, time
 from pathlib import Path
@@ -28,18 +29,19 @@ def step(number):
     gpu.synchronize()
     recorder.transit_recorder_iteration_end(number)
 
-for number in range(1, 6):
+for number in range(1, 7):
     step(number)
 assert recorder.transit_recorder_state() == 2
 recorder.transit_recorder_complete()
 print("recorded", flush=True)
 """
+RECORDED = 4
 GOES_ON = """
 deadline = time.monotonic() + 60
 while not Path(sys.argv[1]).exists() and time.monotonic() < deadline:
     time.sleep(0.05)
 print("trace is there:", Path(sys.argv[1]).exists(), flush=True)
-step(6)
+step(7)
 sys.exit(5)
 """
 WAITS = """
@@ -68,8 +70,8 @@ def test_the_trace_is_written_while_the_job_goes_on(
     assert done.returncode == 5, done.stderr
     trace = Trace.open(tmp_path / "trace")
     assert trace.manifest.ended == "went on after the recording"
-    assert trace.table(0, "launches").num_rows == 3
-    assert trace.table(0, "iterations").num_rows == 3
+    assert trace.table(0, "launches").num_rows == RECORDED
+    assert trace.table(0, "iterations").num_rows == RECORDED
     assert [path.name for path in tmp_path.iterdir()] == ["trace"]
 
 
@@ -81,7 +83,7 @@ def test_the_job_is_ended_after_the_recording(
     assert done.returncode == 0, done.stderr
     trace = Trace.open(tmp_path / "trace")
     assert trace.manifest.ended == "was ended after the recording"
-    assert trace.table(0, "launches").num_rows == 3
+    assert trace.table(0, "launches").num_rows == RECORDED
 
 
 def test_a_job_that_fails_before_keeps_its_exit_code(

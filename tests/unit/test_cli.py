@@ -39,7 +39,7 @@ def test_surface_is_frozen() -> None:
             option
             for parameter in command.params
             if parameter.param_type_name == "option"
-            for option in parameter.opts
+            for option in (*parameter.opts, *parameter.secondary_opts)
             if option.startswith("--")
         )
         for name, command in COMMANDS.items()
@@ -52,6 +52,7 @@ def test_surface_is_frozen() -> None:
             "--exit-after",
             "--force",
             "--iterations",
+            "--no-directions",
             "--output",
             "--recover",
             "--simulated-gpu",
@@ -91,7 +92,7 @@ def test_help_has_an_example_and_the_manual_the_options(name: str) -> None:
     manual = (ROOT / "docs" / "cli.md").read_text()
     section = manual.split(f"## transit {name}\n")[1].split("\n## ")[0]
     for parameter in command.params:
-        for option in parameter.opts:
+        for option in (*parameter.opts, *parameter.secondary_opts):
             if option.startswith("--"):
                 assert f"`{option}" in section, option
 
@@ -155,8 +156,30 @@ def test_record_dry_run(no_libraries: str, tmp_path: Path) -> None:
     assert variables["LD_LIBRARY_PATH"] == f"{no_libraries}/simgpu/lib:/first"
     assert variables["TRANSIT_ITERATIONS"] == "7"
     assert variables["TRANSIT_SKIP"] == "3"
+    assert variables["TRANSIT_DIRECTIONS"] == "1"
+    assert variables["TRANSIT_AUDIT"] == "0"
     assert variables["PYTHONPATH"].split(":")[0].endswith("recorder/hook")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lib"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "variable", "expected"),
+    [
+        (["--no-directions"], None, "0"),
+        ([], "0", "0"),
+        (["--directions"], "0", "1"),
+        (["--no-directions"], "1", "0"),
+    ],
+)
+def test_directions_can_be_left_out(
+    flags: list[str], variable: str | None, expected: str, no_libraries: str
+) -> None:
+    variables = {"TRANSIT_LIB_DIR": no_libraries}
+    if variable is not None:
+        variables["TRANSIT_DIRECTIONS"] = variable
+    done = transit("record", *flags, "--dry-run", "--", "train", **variables)
+    assert done.returncode == 0, done.stderr
+    assert f"TRANSIT_DIRECTIONS={expected} \\" in done.stdout.splitlines()
 
 
 def test_what_was_preloaded_stays(no_libraries: str) -> None:

@@ -57,12 +57,12 @@ def record(
     directions: Annotated[
         bool,
         typer.Option(
-            "--directions",
+            "--directions/--no-directions",
             envvar="TRANSIT_DIRECTIONS",
             help="Record one more optimizer step, hashing memory around each "
             "launch: what changed was written.",
         ),
-    ] = False,
+    ] = True,
     audit: Annotated[
         bool,
         typer.Option(
@@ -96,28 +96,23 @@ def record(
         _tell(session.recover(recover, output, overwrite=force), output)
         return
     job_command = required_command(command)
-    if dry_run:
-        run_dir = output.absolute().parent / f".{output.name}.spool-XXXXXXXX"
-        variables = session.record_variables(
-            run_dir,
-            iterations=iterations,
-            skip=skip,
-            directions=directions,
-            audit=audit,
-            simulated_gpu=simulated_gpu,
-        )
-        print_dry_run(variables, job_command)
-        return
-    exit_code = session.record(
-        job_command,
-        output,
+    options = session.Options(
         iterations=iterations,
         skip=skip,
         directions=directions,
         audit=audit,
+        simulated_gpu=simulated_gpu,
+    )
+    if dry_run:
+        run_dir = output.absolute().parent / f".{output.name}.spool-XXXXXXXX"
+        print_dry_run(session.record_variables(run_dir, options), job_command)
+        return
+    exit_code = session.record(
+        job_command,
+        output,
+        options,
         on_trace=lambda summary: _tell(summary, output),
         exit_after=exit_after,
-        simulated_gpu=simulated_gpu,
         overwrite=force,
     )
     raise typer.Exit(exit_code)
