@@ -144,6 +144,8 @@ class RankInfo(_Model):
     fingerprints: Fingerprints | None = None
     """Null before version 4 and in imported traces."""
     checks: Checks = Checks()
+    source_caveats: list[str] = []
+    """Of an imported trace: what to know of what it was made from."""
 
 
 class SkippedProcess(_Model):
