@@ -19,11 +19,10 @@ import pyarrow as pa
 from transit.recorder.columns import Ints, int64, labels, nullable
 from transit.recorder.spool import Spool
 from transit.recorder.tables import Allocations
-from transit.recorder.uvm import FAULT_ACCESSES, GPU_FAULT
+from transit.recorder.uvm import FAULT_ACCESSES, GPU_FAULT, PAGE_BYTES
 from transit.traces.manifest import AuditInfo
 from transit.traces.schema import empty
 
-PAGE_BYTES = 4096  # faults are reported so, whatever the driver moves at once
 PIECE_BYTES = 2 << 20
 AUDITED_API = 7  # TRANSIT_API_AUDITED
 MEM_ALLOC_API = 1

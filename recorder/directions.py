@@ -19,11 +19,11 @@ from transit.recorder.columns import Ints, int64
 from transit.recorder.graphs import GraphNodes
 from transit.recorder.launches import Launches
 from transit.recorder.spool import Records
+from transit.recorder.uvm import PAGE_BYTES
 
 UNKNOWN, READ, WRITTEN, BOTH, SHARED = range(5)
 CALL, CHECKSUM, FAULT = range(3)
 SOURCES = {CALL: "call", CHECKSUM: "checksum", FAULT: "fault"}
-PAGE_BYTES = 4096  # of faults
 
 Bools = npt.NDArray[np.bool_]
 

@@ -16,6 +16,7 @@ from transit.recorder.spool import Records
 
 DIRECTIONS = {1: "host to device", 2: "device to host", 8: "device to device"}
 CPU_FAULT, GPU_FAULT = 3, 4
+PAGE_BYTES = 4096  # faults are reported so, whatever the driver moves at once
 EVENTS = {5: "thrashing", 6: "throttling", 7: "remote map"}
 THROTTLING, REMOTE_MAP = 6, 7
 

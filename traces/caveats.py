@@ -122,8 +122,7 @@ def _inspections(info: RankInfo) -> str:
         return (
             f"{unknown} could not be looked into: that takes iterations, and none was "
             "marked. Steps of PyTorch's optimizers are, of themselves; how another job "
-            "can mark its own is in docs/recording.md. --no-directions if you do "
-            "without"
+            "can mark its own is in docs/recording.md"
         )
     return (
         f"{unknown} could not be looked into: no whole iteration came after the "

@@ -151,11 +151,19 @@ def test_demo(run_transit: RunTransit, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "Same parameters, bit for bit" in done.stdout
     assert "which adds" not in done.stderr  # a simulated GPU has no speed
+    assert "warning" not in done.stderr
     assert "costs least on the link" in done.stdout  # the plan is shown
     assert load(folder / "plan.json").summary.zero_copy_bytes > 0
     for backend in ("vmm", "uvm"):
         status = json.loads((folder / f"status-{backend}.json").read_text())
         assert status["problems"] == []
+
+
+def test_a_quiet_demo_tells_its_story_alone(run_transit: RunTransit) -> None:
+    done = run_transit(["--quiet", "demo"])
+    assert done.returncode == 0
+    assert "Same parameters, bit for bit" in done.stdout
+    assert done.stderr == ""
 
 
 def test_doctor_finds_the_simulated_gpu(run_transit: RunTransit) -> None:

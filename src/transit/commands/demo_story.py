@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shlex
 import subprocess
@@ -17,6 +18,8 @@ from transit.errors import TransitError
 from transit.runtime import job
 from transit.runtime.simulated import simulated_variables
 from transit.units import format_bytes
+
+log = logging.getLogger(__name__)
 
 GPU_MEMORY = "70%"
 BACKENDS = ("vmm", "uvm")
@@ -36,8 +39,10 @@ def tell(folder: Path) -> None:
     plain = _run([sys.executable, script], shown="python layers.py", folder=folder)
     print(f"   trained; parameters {plain[:16]}")
 
-    print("\n2. Record what its launches touch:")
-    _transit(folder, "record", "-o", "trace", "--simulated-gpu", script=script)
+    print("\n2. Record what its launches touch (not which way: that takes iterations,")
+    print("   which only PyTorch jobs mark of themselves):")
+    options = ["-o", "trace", "--no-directions", "--simulated-gpu"]
+    _transit(folder, "record", *options, script=script)
 
     print(f"\n3. Compile a plan for {GPU_MEMORY} of the memory it needs:")
     _transit(folder, "compile", "trace", "--gpu-memory", GPU_MEMORY, "-o", "plan.json")
@@ -76,7 +81,8 @@ def _replay(folder: Path, backend: str, script: str, expected: str) -> None:
 
 def _transit(folder: Path, *arguments: str, script: str | None = None) -> str:
     command = ["transit", *arguments]
-    actual = [sys.executable, "-m", *command]
+    quiet = [] if log.isEnabledFor(logging.INFO) else ["--quiet"]
+    actual = [sys.executable, "-m", "transit", *quiet, *arguments]
     if script is None:
         return _run(actual, shown=shlex.join(command), folder=folder)
     shown = f"{shlex.join(command)} -- python layers.py"
