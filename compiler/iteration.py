@@ -60,9 +60,10 @@ class SteadyIteration:
 
     Durations are medians over the iterations, and NaN where none was recorded. Launches
     of the same `function` have the same number there, whatever their grids. Nodes of a
-    graph count as launches.
+    graph count as launches. `launch_ids` are those of one of the iterations.
     """
 
+    launch_ids: Ints
     signatures: Hashes
     function: Ints
     duration_ns: Floats
@@ -103,6 +104,7 @@ def find(trace: Trace, rank: int) -> SteadyIteration:
     repeats = found.repeats
     one = slice(int(repeats.starts[0]), int(repeats.starts[0]) + repeats.launches)
     return SteadyIteration(
+        launch_ids=work.launch_ids[one],
         signatures=column(launches, "signature")[one],
         function=codes(launches, "name")[one],
         duration_ns=_median_durations(launches, repeats),

@@ -85,9 +85,9 @@ class Timeline:
     def __init__(self, allocations: Allocations) -> None:
         comes = allocations.first_launch_id
         goes = allocations.last_launch_id
-        self._moments = np.unique(np.r_[comes, goes[goes < FOREVER] + 1])
-        self.first = np.searchsorted(self._moments, comes)
-        self.last = np.searchsorted(self._moments, goes, side="right")
+        self.moments = np.unique(np.r_[comes, goes[goes < FOREVER] + 1])
+        self.first = np.searchsorted(self.moments, comes)
+        self.last = np.searchsorted(self.moments, goes, side="right")
 
     def unmovable_pieces(self, allocations: Allocations) -> Ints:
         """Count what libraries keep at each moment; the driver packs small ones."""
@@ -96,7 +96,7 @@ class Timeline:
 
     def total(self, sizes: Ints) -> Ints:
         """Sum the sizes of the allocations alive at each moment."""
-        changes = np.zeros(len(self._moments) + 1, np.int64)
+        changes = np.zeros(len(self.moments) + 1, np.int64)
         np.add.at(changes, self.first, sizes)
         np.subtract.at(changes, self.last, sizes)
         return np.cumsum(changes)[:-1]

@@ -17,13 +17,15 @@ class Problem:
     """One GPU of one rank; sizes are in pieces of 2 MiB.
 
     `first` and `last` are the moments between which each allocation lives, and
-    `unmovable` is what libraries keep at each moment.
+    `unmovable` is what libraries keep at each moment. `moments` are the launch ids at
+    which they begin.
     """
 
     allocations: Allocations
     regions: Regions
     budget: int
     unmovable: Ints
+    moments: Ints
     first: Ints
     last: Ints
 
@@ -39,6 +41,7 @@ class Problem:
             regions=regions,
             budget=gpu_memory_bytes // PIECE_BYTES,
             unmovable=timeline.unmovable_pieces(gpu),
+            moments=timeline.moments,
             first=timeline.first[movable],
             last=timeline.last[movable],
         )
@@ -46,6 +49,11 @@ class Problem:
     def lifetime(self, allocation: int) -> slice:
         """Return the moments an allocation lives through."""
         return slice(int(self.first[allocation]), int(self.last[allocation]))
+
+    def unmovable_at(self, launch_ids: Ints) -> Ints:
+        """Count the pieces that libraries keep at some launches."""
+        moment = np.searchsorted(self.moments, launch_ids, side="right") - 1
+        return self.unmovable[np.maximum(moment, 0)]
 
     def resident(self, zero_copy: Ints) -> Ints:
         """Count the pieces on the GPU at each moment.

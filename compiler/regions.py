@@ -24,6 +24,10 @@ class RegionAccesses:
     position: Ints
     link_bytes: Floats
     link_ns: Floats
+    reads: Bools
+    writes: Bools
+    rereads: Bools
+    overwrites: Bools  # leaves nothing of what the region held
 
 
 @dataclass(frozen=True)
@@ -93,8 +97,8 @@ def find_regions(
     kept = np.concatenate([bases, odd_start, odd_stop])
     bounds = _region_bounds(kept, start, stop, iteration.accesses.position[index])
     odd = np.zeros(len(bounds) - 1, np.bool_)
-    odd[_overlaps(bounds, odd_start, odd_stop)[0]] = True
-    region, access = _overlaps(bounds, start, stop)
+    odd[overlaps(bounds, odd_start, odd_stop)[0]] = True
+    region, access = overlaps(bounds, start, stop)
     share = (
         np.minimum(stop[access], bounds[region + 1])
         - np.maximum(start[access], bounds[region])
@@ -106,8 +110,35 @@ def find_regions(
         position=iteration.accesses.position[access],
         link_bytes=costs.link_bytes[access] * share,
         link_ns=costs.link_ns[access] * share,
+        reads=iteration.accesses.reads[access],
+        writes=iteration.accesses.writes[access],
+        rereads=costs.rereads[access],
+        overwrites=_overwrites(
+            allocations, bounds, bases, region, iteration.accesses, access
+        ),
     )
-    return _statistics(bounds, bases, lists, costs.rereads[access], odd, iteration)
+    return _statistics(bounds, bases, lists, odd, iteration)
+
+
+def _overwrites(
+    allocations: Allocations,
+    bounds: Ints,
+    bases: Ints,
+    region: Ints,
+    accesses: Accesses,
+    access: Ints,
+) -> Bools:
+    """Tell which accesses write all of their region without reading any of it."""
+    allocation = np.searchsorted(bases, bounds[region], side="right") - 1
+    begin = (bounds[region] - bases[allocation]) * PIECE_BYTES
+    end = np.minimum(
+        (bounds[region + 1] - bases[allocation]) * PIECE_BYTES,
+        allocations.bytes[allocation],
+    )
+    only_writes = accesses.writes[access] & ~accesses.reads[access]
+    whole = (accesses.start[access] <= begin) & (accesses.stop[access] >= end)
+    always = accesses.frequency[access] >= 1
+    return np.asarray(only_writes & whole & always & accesses.exact[access])
 
 
 def _pieces_of(
@@ -134,7 +165,7 @@ def _region_bounds(kept_cuts: Ints, start: Ints, stop: Ints, position: Ints) -> 
     return kept
 
 
-def _overlaps(bounds: Ints, start: Ints, stop: Ints) -> tuple[Ints, Ints]:
+def overlaps(bounds: Ints, start: Ints, stop: Ints) -> tuple[Ints, Ints]:
     """Pair every access with every region it touches."""
     first = np.searchsorted(bounds, start, side="right") - 1
     count = np.searchsorted(bounds, stop, side="left") - first
@@ -147,7 +178,6 @@ def _statistics(
     bounds: Ints,
     bases: Ints,
     lists: RegionAccesses,
-    rereads: Bools,
     unexplained: Bools,
     iteration: SteadyIteration,
 ) -> Regions:
@@ -166,7 +196,7 @@ def _statistics(
         first_piece=bounds[:-1] - bases[allocation],
         num_pieces=np.diff(bounds),
         num_launches=np.bincount(once_region, minlength=count),
-        rereads=sum_by(lists.region, rereads, count) > 0,
+        rereads=sum_by(lists.region, lists.rereads, count) > 0,
         unexplained=unexplained,
         link_bytes=sum_by(lists.region, lists.link_bytes, count),
         link_ns=sum_by(lists.region, lists.link_ns, count),

@@ -1,0 +1,40 @@
+"""What moving data between host and GPU costs, as a plan's cost model sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from transit.compiler.plan import PIECE_BYTES
+
+
+@dataclass(frozen=True)
+class Link:
+    """Rates in pieces of 2 MiB per ns, and what each transfer costs besides.
+
+    `both` is the rate each way while transfers run both ways.
+    """
+
+    load: float
+    store: float
+    both: float
+    load_fixed_ns: float
+    store_fixed_ns: float
+
+    @classmethod
+    def of(
+        cls,
+        load_bytes_per_s: float,
+        store_bytes_per_s: float,
+        both_bytes_per_s: float,
+        load_fixed_ns: float = 0.0,
+        store_fixed_ns: float = 0.0,
+    ) -> Link:
+        """Convert from bytes per second."""
+        scale = 1e-9 / PIECE_BYTES
+        return cls(
+            load_bytes_per_s * scale,
+            store_bytes_per_s * scale,
+            both_bytes_per_s * scale,
+            load_fixed_ns,
+            store_fixed_ns,
+        )

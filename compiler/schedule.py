@@ -1,0 +1,162 @@
+"""Choices for whole pieces, and the windows that follow from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from transit.compiler.arrays import Bools, Floats, Ints, sum_by
+from transit.compiler.bound import Fractions
+from transit.compiler.model import Model
+from transit.compiler.slots import Slots
+
+# What the solver leaves of zero or one.
+TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Ranges of pieces of regions that are treated alike in every gap and run.
+
+    `first_piece` counts from the region's start.
+    """
+
+    region: Ints
+    first_piece: Ints
+    num_pieces: Ints
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Times on the GPU of parts that come and go.
+
+    The launches at `first` to `last`, around the iteration, find the part on the GPU.
+    Before them it is loaded, unless what it holds is dead by then; after them it is
+    stored, unless the host's copy is good or it is dead. By part and position.
+    """
+
+    part: Ints
+    first: Ints
+    last: Ints
+    load: Bools
+    store: Bools
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.part)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What is where, when: parts, their windows, and what accesses reach in place.
+
+    Parts without a window are `resident` or in host memory for good. `in_place` is, of
+    each access of the model, the pieces that it reaches over the link.
+    """
+
+    parts: Parts
+    resident: Bools
+    windows: Windows
+    in_place: Ints
+
+
+def round_up(model: Model, slots: Slots, choice: Fractions) -> Schedule:
+    """Give every piece one place at a time, with no less memory free than chosen.
+
+    The first pieces of a region are those that leave: what is absent for less of the
+    region is so for pieces that are absent for more of it too, so that what the
+    fractions share stays shared.
+    """
+    gaps = slots.gaps
+    size = model.num_pieces[gaps.region]
+    absent = np.ceil(choice.absent * size - TOLERANCE).astype(np.int64)
+    in_place = np.ceil(choice.in_place * size - TOLERANCE).astype(np.int64)
+    parts = _parts(model, gaps.region, np.r_[absent, in_place])
+    part, gap = _pair(parts, gaps.region, len(model.num_pieces))
+    stop = parts.first_piece[part] + parts.num_pieces[part]
+    is_absent = absent[gap] >= stop
+    is_in_place = in_place[gap] >= stop
+    return _schedule(model, slots, parts, part, gap, is_absent, is_in_place)
+
+
+def _parts(model: Model, region: Ints, cuts: Ints) -> Parts:
+    """Cut every region that has accesses where a choice for it ends."""
+    touched = np.unique(region)
+    stride = int(model.num_pieces.max(initial=0)) + 1
+    owner = np.r_[region, region, touched, touched]
+    place = np.r_[cuts, np.zeros(len(touched), np.int64), model.num_pieces[touched]]
+    keys = np.unique(owner * stride + place)
+    inside = keys[:-1] // stride == keys[1:] // stride
+    begin, end = keys[:-1][inside], keys[1:][inside]
+    return Parts(begin // stride, begin % stride, end - begin)
+
+
+def _pair(parts: Parts, region: Ints, num_regions: int) -> tuple[Ints, Ints]:
+    """Pair every part with every gap of its region, in order."""
+    count = np.bincount(region, minlength=num_regions)
+    first = np.cumsum(count) - count
+    repeats = count[parts.region]
+    part = np.repeat(np.arange(len(parts.region)), repeats)
+    nth = np.arange(len(part)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    return part, first[parts.region[part]] + nth
+
+
+def _schedule(
+    model: Model,
+    slots: Slots,
+    parts: Parts,
+    part: Ints,
+    gap: Ints,
+    is_absent: Bools,
+    is_in_place: Bools,
+) -> Schedule:
+    """Join runs on the GPU with no absence between them into windows.
+
+    The arrays are by part and gap: the gap, and the run that follows it.
+    """
+    gaps, accesses = slots.gaps, model.accesses
+    count = len(parts.region)
+    starts = np.searchsorted(part, np.arange(count + 1))
+    following = np.arange(1, len(part) + 1)
+    following[starts[1:] - 1] = starts[:-1]
+    heads = np.flatnonzero(is_absent & ~is_in_place)
+    tails = np.flatnonzero(is_absent[following] & ~is_in_place)
+    tails = _next_around(heads, tails, part)
+    writes = sum_by(slots.run, accesses.writes, len(gaps))[gap] > 0
+    written = _sum_around(writes, heads, tails, starts[part[heads]], part)
+    windows = Windows(
+        part=part[heads],
+        first=accesses.position[accesses.following[gaps.access[gap[heads]]]],
+        last=accesses.position[gaps.access[gap[following[tails]]]],
+        load=~gaps.dead[gap[heads]],
+        store=(written > 0) & ~gaps.dead[gap[following[tails]]],
+    )
+    in_place = np.bincount(
+        gap[is_in_place], parts.num_pieces[part[is_in_place]], len(gaps)
+    )
+    return Schedule(
+        parts=parts,
+        resident=np.bincount(part, is_absent, count) == 0,
+        windows=windows,
+        in_place=in_place.astype(np.int64)[slots.run],
+    )
+
+
+def _next_around(heads: Ints, tails: Ints, part: Ints) -> Ints:
+    """Return the tail that follows each head in its part, around."""
+    index = np.searchsorted(tails, heads)
+    owner = part[np.r_[tails, -1][np.minimum(index, len(tails))]]
+    beyond = (index == len(tails)) | (owner != part[heads])
+    first = np.searchsorted(part[tails], part[heads])
+    return tails[np.where(beyond, first, index)]
+
+
+def _sum_around(
+    values: Bools, heads: Ints, tails: Ints, starts: Ints, part: Ints
+) -> Ints:
+    """Sum up values from each head to its tail, around its part."""
+    total = np.r_[0, np.cumsum(values)]
+    stops = np.searchsorted(part, part[heads], side="right")
+    around = total[stops] - total[starts]
+    return total[tails + 1] - total[heads] + np.where(tails < heads, around, 0)

@@ -1,0 +1,341 @@
+"""A step of a job under a schedule, in time: launches, transfers, and waits.
+
+Launches run one after the other. Transfers run beside them, one at a time each way, in
+the order in which they are due or were released; each takes its memory when it begins
+and gives it back when it ends. A launch waits until what it needs is on the GPU and
+there is memory for what comes into being with it. The budget is never exceeded: what
+does not fit waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from itertools import cycle, islice
+
+import numpy as np
+
+from transit.compiler.arrays import Floats, Ints, sum_by
+from transit.compiler.link import Link
+from transit.compiler.model import Model, sum_between
+from transit.compiler.schedule import Schedule
+
+# Transfers are made in chunks of this many pieces, so that memory is free in between.
+CHUNK_PIECES = 16
+MAX_CHUNKS = 8000
+IDLE = -1
+# How many loads are looked at for one that can begin.
+MAX_AHEAD = 64
+MAX_STEPS = 8
+STEADY = 1e-3
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A steady step as the model sees it.
+
+    `issue` is, for each window, the position at which its load first began, and
+    `stall_ns` how long each launch waited for memory or data.
+    """
+
+    step_ns: float
+    issue: Ints
+    stall_ns: Floats
+    loaded_pieces: int
+    stored_pieces: int
+    peak_pieces: int
+
+
+def simulate(model: Model, schedule: Schedule, link: Link) -> Simulated:
+    """Run steps until they take the same time."""
+    return _Simulation(model, schedule, link).run()
+
+
+class _Direction:
+    """One direction of the link, and the chunk of a window that it copies."""
+
+    def __init__(self, rate: float, both: float, fixed_ns: float) -> None:
+        self._alone, self._shared, self._fixed_ns = rate, min(rate, both), fixed_ns
+        self._left = self._fixed_left_ns = 0.0
+        self.window = IDLE
+        self.pieces = 0
+
+    @property
+    def is_busy(self) -> bool:
+        return self.window != IDLE
+
+    def begin(self, window: int, pieces: int, *, is_first: bool) -> None:
+        self.window, self.pieces, self._left = window, pieces, float(pieces)
+        self._fixed_left_ns = self._fixed_ns if is_first else 0.0
+
+    def ns_left(self, free: float, *, shared: bool) -> float:
+        rate = free * (self._shared if shared else self._alone)
+        if not self.is_busy or not rate:
+            return np.inf
+        return self._fixed_left_ns + self._left / rate
+
+    def advance(self, ns: float, free: float, *, shared: bool) -> None:
+        fixed = min(self._fixed_left_ns, ns)
+        self._fixed_left_ns -= fixed
+        self._left -= (ns - fixed) * free * (self._shared if shared else self._alone)
+
+
+class _Segments:
+    """The iteration, cut where windows begin and end; times in ns, sizes in pieces."""
+
+    def __init__(self, model: Model, schedule: Schedule) -> None:
+        windows, count = schedule.windows, model.num_launches
+        duration, free_load, free_store = _durations(model, schedule)
+        cuts = np.r_[0, windows.first, (windows.last + 1) % count]
+        changes = [np.flatnonzero(np.diff(f)) + 1 for f in (free_load, free_store)]
+        self.start = np.unique(np.concatenate([cuts, *changes]))
+        self.duration = np.add.reduceat(duration, self.start)
+        self.free_load, self.free_store = free_load[self.start], free_store[self.start]
+        self.first = np.searchsorted(self.start, windows.first)
+        self.last = np.searchsorted(self.start, windows.last, side="right") - 1
+        self.wraps = windows.last < windows.first
+        self.pieces = schedule.parts.num_pieces[windows.part]
+        resident = schedule.parts.num_pieces[schedule.resident].sum()
+        fixed = np.maximum.reduceat(model.fixed_pieces, self.start)
+        self.fixed = fixed + int(resident)
+        held = sum_between(
+            self.first, self.last + 1, self.wraps, self.pieces, len(self.start)
+        )
+        self.need = self.fixed + held
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.start)
+
+
+class _Simulation:
+    """The state at one moment: what is on the GPU, in flight and waiting."""
+
+    def __init__(self, model: Model, schedule: Schedule, link: Link) -> None:
+        self.segments = segments = _Segments(model, schedule)
+        self.windows, self.budget = schedule.windows, model.budget_pieces
+        self.load = _Direction(link.load, link.both, link.load_fixed_ns)
+        self.store = _Direction(link.store, link.both, link.store_fixed_ns)
+        self.chunk = max(CHUNK_PIECES, int(segments.pieces.sum()) // MAX_CHUNKS)
+        loads = np.flatnonzero(self.windows.load)
+        order = loads[np.argsort(segments.first[loads], kind="stable")].tolist()
+        self.upcoming = cycle(order)
+        # Of each window one load waits at a time.
+        ahead = min(MAX_AHEAD, len(order))
+        self.due = deque(islice(self.upcoming, ahead))
+        self.at_first = _grouped(segments.first, len(segments))
+        self.at_last = _grouped(segments.last, len(segments))
+        self.pieces = segments.pieces.tolist()
+        self.to_load = [0] * len(self.windows)  # pieces of each window
+        num_parts = int(self.windows.part.max(initial=0)) + 1
+        self.is_loaded = [False] * len(self.windows)
+        self.is_home = np.ones(num_parts, np.bool_)
+        order = np.lexsort((segments.first, self.windows.part))
+        self.preceding = _preceding(self.windows.part, order)
+        self.latest = np.zeros(num_parts, np.int64)  # window that each part left last
+        self.latest[self.windows.part[order]] = order
+        self.to_store: deque[list[int]] = deque()
+        self.early = np.zeros(len(segments), np.int64)
+        self.segment, self.now_ns = 0, 0.0
+        self.issue = segments.start[segments.first]
+        self.stall_ns = np.zeros(len(segments))
+        # Before the first launch, what is on the GPU over the iteration's end is there.
+        begun = np.flatnonzero(segments.wraps)
+        self.is_home[self.windows.part[begun]] = False
+        self.used = int(segments.fixed[0] + segments.pieces[begun].sum())
+        self.peak = self.used
+
+    def run(self) -> Simulated:
+        """Run whole steps until one takes as long as the one before it."""
+        step_ns, count = np.inf, 0
+        while True:
+            began_ns = self.now_ns
+            self.moved = [0, 0]
+            self.peak = 0
+            for self.segment in range(len(self.segments)):
+                self._run_segment()
+            before_ns, step_ns = step_ns, self.now_ns - began_ns
+            count += 1
+            if abs(step_ns - before_ns) <= STEADY * step_ns or count == MAX_STEPS:
+                return Simulated(
+                    step_ns=step_ns,
+                    issue=self.issue,
+                    stall_ns=self.stall_ns,
+                    loaded_pieces=self.moved[0],
+                    stored_pieces=self.moved[1],
+                    peak_pieces=self.peak,
+                )
+
+    def _run_segment(self) -> None:
+        segment = self.segment
+        waited_ns = 0.0
+        self._begin_transfers()
+        while not self._may_enter():
+            waited_ns += self._advance(np.inf, 1.0, 1.0)
+        self.stall_ns[segment] = waited_ns
+        self._enter()
+        left = float(self.segments.duration[segment])
+        free = self.segments.free_load[segment], self.segments.free_store[segment]
+        while left > 0:
+            left -= self._advance(left, *free)
+        self.early[segment] = 0
+        for window in self.at_last[segment]:
+            self._release(window)
+
+    def _may_enter(self) -> bool:
+        segment, windows = self.segment, self.windows
+        born = 0
+        for window in self.at_first[segment]:
+            if not windows.load[window]:
+                born += self.pieces[window]
+            elif not self.is_loaded[window]:
+                return False
+        fixed = self.segments.fixed[segment] - self.segments.fixed[segment - 1]
+        if segment == 0 and self.now_ns == 0:
+            fixed = 0
+        return self.used + born + fixed <= self.budget
+
+    def _enter(self) -> None:
+        segment = self.segment
+        if self.now_ns:
+            self.used += int(
+                self.segments.fixed[segment] - self.segments.fixed[segment - 1]
+            )
+        for window in self.at_first[segment]:
+            if not self.windows.load[window]:
+                self.used += self.pieces[window]
+                self.is_home[self.windows.part[window]] = False
+        self.peak = max(self.peak, self.used)
+
+    def _release(self, window: int) -> None:
+        self.is_loaded[window] = False
+        if self.windows.store[window]:
+            self.to_store.append([window, self.pieces[window]])
+        else:
+            self.used -= self.pieces[window]
+            self._go_home(window)
+
+    def _go_home(self, window: int) -> None:
+        part = self.windows.part[window]
+        self.is_home[part] = True
+        self.latest[part] = window
+
+    def _advance(self, most_ns: float, free_load: float, free_store: float) -> float:
+        """Let time pass until something ends; return how much."""
+        both = self.load.is_busy and self.store.is_busy
+        load_ns = self.load.ns_left(free_load, shared=both)
+        store_ns = self.store.ns_left(free_store, shared=both)
+        ns = min(most_ns, load_ns, store_ns)
+        if ns == np.inf:
+            raise RuntimeError("the schedule waits for itself")
+        self.now_ns += ns
+        self.load.advance(ns, free_load, shared=both)
+        self.store.advance(ns, free_store, shared=both)
+        if load_ns <= ns:
+            window = self.load.window
+            self.to_load[window] -= self.load.pieces
+            self.is_loaded[window] = not self.to_load[window]
+            self.moved[0] += self.load.pieces
+            self.load.window = IDLE
+        if store_ns <= ns:
+            self._end_store()
+        if load_ns <= ns or store_ns <= ns:
+            self._begin_transfers()
+        return ns
+
+    def _end_store(self) -> None:
+        self.used -= self.store.pieces
+        self.moved[1] += self.store.pieces
+        if not self.to_store[0][1]:
+            window, _ = self.to_store.popleft()
+            self._go_home(window)
+        self.store.window = IDLE
+
+    def _begin_transfers(self) -> None:
+        if not self.store.is_busy and self.to_store:
+            head = self.to_store[0]
+            window, left = head
+            pieces = min(self.chunk, left)
+            self.store.begin(window, pieces, is_first=left == self.pieces[window])
+            head[1] -= pieces
+        if not self.load.is_busy:
+            self._begin_load()
+
+    def _begin_load(self) -> None:
+        """Begin the most urgent load whose data is on the host and that has room."""
+        for window in self.due:
+            is_first = not self.to_load[window]
+            part = self.windows.part[window]
+            if is_first and not (
+                self.is_home[part] and self.latest[part] == self.preceding[window]
+            ):
+                continue
+            left = self.to_load[window] or self.pieces[window]
+            pieces = min(self.chunk, left)
+            if not self._has_room(int(self.segments.first[window]), pieces):
+                return
+            if is_first:
+                self.is_home[part] = False
+                self.to_load[window] = left
+                self.issue[window] = self.segments.start[self.segment]
+            self.used += pieces
+            self.peak = max(self.peak, self.used)
+            self.load.begin(window, pieces, is_first=is_first)
+            if left == pieces:
+                self.due.remove(window)
+                self.due.append(next(self.upcoming))
+            return
+
+    def _has_room(self, first: int, pieces: int) -> bool:
+        """Tell whether memory is free now, and stays so until the load is due."""
+        if self.used + pieces > self.budget:
+            return False
+        spans = self._until(first)
+        limit = self.budget - pieces
+        for span in spans:
+            if (self.segments.need[span] + self.early[span]).max(initial=0) > limit:
+                return False
+        for span in spans:
+            self.early[span] += pieces
+        return True
+
+    def _until(self, first: int) -> list[slice]:
+        """Return the segments from now until one, around the iteration."""
+        if first >= self.segment:
+            return [slice(self.segment, first)]
+        return [slice(self.segment, None), slice(0, first)]
+
+
+def _preceding(part: Ints, order: Ints) -> Ints:
+    """Return the window before each one of the same part, around the iteration."""
+    sorted_part = part[order]
+    is_first = np.r_[True, sorted_part[1:] != sorted_part[:-1]][: len(part)]
+    is_last = np.r_[is_first[1:], True][: len(part)]
+    before = np.r_[-1, order[:-1]][: len(part)]
+    before[is_first] = order[is_last]
+    preceding = np.empty(len(part), np.int64)
+    preceding[order] = before
+    return preceding
+
+
+def _grouped(segment: Ints, count: int) -> list[list[int]]:
+    """List the windows of each segment."""
+    groups: list[list[int]] = [[] for _ in range(count)]
+    for window, of in enumerate(segment.tolist()):
+        groups[of].append(window)
+    return groups
+
+
+def _durations(model: Model, schedule: Schedule) -> tuple[Floats, Floats, Floats]:
+    """Return how long launches take, and what they leave of the link each way."""
+    accesses, count = model.accesses, model.num_launches
+    share = schedule.in_place / model.num_pieces[accesses.region]
+    used = np.flatnonzero(share > 0)
+    link_ns, position = accesses.link_ns[used] * share[used], accesses.position[used]
+    duration = np.maximum(model.duration_ns, sum_by(position, link_ns, count))
+    free = []
+    for direction in (accesses.reads[used], accesses.writes[used]):
+        busy = sum_by(position, link_ns * direction, count)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            free.append(1.0 - np.nan_to_num(busy / duration))
+    return duration, np.clip(free[0], 0, 1), np.clip(free[1], 0, 1)
