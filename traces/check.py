@@ -59,15 +59,15 @@ def check_allocations(trace: Trace, rank: int) -> None:
 def refuse_without_accesses(trace: Trace, rank: int) -> None:
     """Raise if kernels ran and nothing is known of what they touch.
 
-    So it is in every imported trace: other profilers do not look.
+    So it is in every trace imported from a profiler: they do not look.
     """
     info = trace.manifest.rank(rank)
     if info.kernel_launches and not info.counts.get("accesses"):
         raise TraceError(
             f"{trace.path}, rank {rank}: none of {info.kernel_launches:,} kernel"
             " launches has an access, so there is nothing to plan by. A trace that was"
-            " imported can be shown and exported only; to plan, record the job with"
-            " `transit record`."
+            " imported from a profiler can be shown and exported only; to plan, record"
+            " the job with `transit record`."
         )
 
 

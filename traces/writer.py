@@ -78,6 +78,13 @@ class TraceWriter:
         except OSError as error:
             raise TraceError(f"Cannot write {self._path}: {error}.") from error
 
+    def write_text(self, name: str, text: str) -> None:
+        """Add a file that is none of the tables."""
+        try:
+            (self._partial / name).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise TraceError(f"Cannot write {self._path}: {error}.") from error
+
     def finish(self, manifest: Manifest) -> None:
         """Add the manifest and put the trace in its place."""
         try:

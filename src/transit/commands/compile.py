@@ -96,6 +96,7 @@ def compile_(
     if output:
         refuse_existing(output, overwrite=force)
     recorded = Trace.open(trace)
+    _repeat_caveats(recorded)
     profile = _profile(recorded, machine, link_gbps)
     budget = size or _whole_gpu(profile)
     peak_bytes = job_peak_bytes(recorded) if budget.unit == "%" else 0
@@ -139,6 +140,15 @@ def _whole_gpu(profile: MachineProfile) -> MemorySize:
             "such as 40GiB"
         )
     return MemorySize(profile.gpu_memory_bytes, "B")
+
+
+def _repeat_caveats(recorded: Trace) -> None:
+    """Say what is to be known of the trace: no plan is better than that."""
+    from transit.traces.caveats import caveats
+
+    for info in recorded.manifest.ranks:
+        for caveat in caveats(info):
+            log.warning("rank %d: %s", info.rank, caveat)
 
 
 def _tell(summary: dict[str, Any]) -> None:
