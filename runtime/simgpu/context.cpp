@@ -16,7 +16,7 @@ constexpr uint32_t kLegacyStreamId = 7;
 std::atomic<uint32_t> next_stream_id{13};
 
 struct Contexts {
-  std::mutex mutex;
+  std::recursive_mutex mutex;  // an observer called under it may call the driver
   std::vector<std::unique_ptr<Context>> created;  // by cuCtxCreate
   std::vector<Context*> all;                      // and the primary ones
 };
@@ -46,6 +46,11 @@ class ContextStack {
 
 thread_local ContextStack context_stack;
 
+void tell_of(Context& context) {
+  notify(&Observer::context_created, context.handle(), context.id,
+         context.device.ordinal);
+}
+
 Context& add_context(std::unique_ptr<Context>& owner, Device& device, unsigned flags) {
   owner = std::make_unique<Context>(device, flags);
   Context& context = *owner;
@@ -53,7 +58,7 @@ Context& add_context(std::unique_ptr<Context>& owner, Device& device, unsigned f
     const std::lock_guard lock(contexts().mutex);
     contexts().all.push_back(&context);
   }
-  notify(&Observer::context_created, context.handle(), context.id, device.ordinal);
+  tell_of(context);
   return context;
 }
 
@@ -67,6 +72,10 @@ Task wait_for(const StreamRef& other) {
 
 void destroy(Context& context) {
   context.synchronize();
+  {
+    const std::lock_guard lock(contexts().mutex);
+    notify(&Observer::context_destroyed, context.handle());
+  }
   release_memory_of(context);
   context.alive = false;
 }
@@ -176,8 +185,11 @@ DRIVER_API(cuDevicePrimaryCtxRetain, (CUcontext * handle, CUdevice ordinal),
   require(handle);
   Device& device = find_device(ordinal);
   const std::lock_guard lock(device.mutex);
-  if (!device.primary) add_context(device.primary, device, device.primary_flags);
-  device.primary->alive = true;
+  if (!device.primary) {
+    add_context(device.primary, device, device.primary_flags);
+  } else if (!device.primary->alive.exchange(true)) {
+    tell_of(*device.primary);
+  }
   ++device.primary_references;
   *handle = device.primary->handle();
 }

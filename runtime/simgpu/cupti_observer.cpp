@@ -34,6 +34,14 @@ void on_context_created(CUcontext context, uint32_t, CUdevice) {
   resource_callback(CUPTI_CBID_RESOURCE_CONTEXT_CREATED, context);
 }
 
+void on_context_destroyed(CUcontext context) {
+  resource_callback(CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, context);
+}
+
+void on_module_unloaded() {
+  resource_callback(CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING, nullptr);
+}
+
 void on_graph_node_cloned(const GraphNodeClone& clone) {
   CUpti_GraphData graph{};
   graph.graph = clone.graph;
@@ -263,11 +271,18 @@ void on_uvm(const UvmActivity& uvm) {
 }  // namespace
 
 const Observer* observer() {
-  static const Observer callbacks = {on_initialized, on_context_created,
-                                     on_api_enter,   on_api_exit,
-                                     on_kernel,      on_copy,
-                                     on_set,         on_memory,
-                                     on_uvm,         on_graph_node_cloned};
+  static const Observer callbacks = {on_initialized,
+                                     on_context_created,
+                                     on_api_enter,
+                                     on_api_exit,
+                                     on_kernel,
+                                     on_copy,
+                                     on_set,
+                                     on_memory,
+                                     on_uvm,
+                                     on_graph_node_cloned,
+                                     on_context_destroyed,
+                                     on_module_unloaded};
   return &callbacks;
 }
 

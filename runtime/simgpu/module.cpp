@@ -9,6 +9,7 @@
 
 #include "call.h"
 #include "context.h"
+#include "process.h"
 
 namespace simgpu {
 
@@ -70,6 +71,11 @@ Module& find_module(const void* handle) {
 }
 
 void unload(const void* handle) {
+  {
+    const std::lock_guard lock(modules().mutex);
+    find_module(handle);
+  }
+  notify(&Observer::module_unloaded);
   const std::lock_guard lock(modules().mutex);
   for (const FunctionRef& function : find_module(handle).functions) {
     modules().functions.erase(function.get());

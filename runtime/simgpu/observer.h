@@ -75,6 +75,9 @@ struct Observer {
   void (*memory)(const MemoryActivity&);
   void (*uvm)(const UvmActivity&);
   void (*graph_node_cloned)(const GraphNodeClone&);
+  // Before it is, with a lock of the driver's held that entering any context takes.
+  void (*context_destroyed)(CUcontext context);
+  void (*module_unloaded)();  // before it is
 };
 
 // What libcuda.so.1 exports for CUPTI and tests: simgpu_set_observer,
