@@ -25,11 +25,6 @@ void Audit::remove_memory(uint64_t address) {
   memory_.erase(address);
 }
 
-void Audit::add_boundary(uint64_t address) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  boundaries_.insert(address);
-}
-
 std::string Audit::begin() {
   std::map<uint64_t, uint64_t> memory;
   {
@@ -70,36 +65,21 @@ void Audit::end() {
 std::map<uint64_t, uint64_t> Audit::ranges_named_by(const SubmittedLaunch& launch) {
   std::map<uint64_t, uint64_t> ranges;
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (size_t i = 0; i < launch.num_accesses; ++i) {
-    boundaries_.insert(launch.accesses[i].address);
-  }
+  // By now the framework has told what its allocator did.
+  if (!reach_) reach_ = MemoryReach::of_spool(spool_.folder());
   for (size_t i = 0; i < launch.num_accesses; ++i) {
     const AccessRecord& access = launch.accesses[i];
     const auto after = memory_.upper_bound(access.address);
     if (after == memory_.begin()) continue;
     const auto& [begin, end] = *std::prev(after);
     if (access.address >= end) continue;
-    const Range reach = reach_of(access, {begin, end});
-    uint64_t& known_end = ranges[reach.begin];
-    known_end = std::max(known_end, reach.end);
+    uint64_t& reached = ranges[std::max(begin, round_down(access.address))];
+    reached = std::max(reached, std::min(end, round_up(reach_->end_of(access, end))));
   }
   return ranges;
 }
 
-// To the next address that anything is known to begin at.
-Audit::Range Audit::reach_of(const AccessRecord& access, Range memory) const {
-  uint64_t end = memory.end;
-  if (access.bytes != 0) {
-    end = std::min(end, access.address + access.bytes);
-  } else {
-    const auto next = boundaries_.upper_bound(access.address);
-    if (next != boundaries_.end()) end = std::min(end, *next);
-  }
-  return {std::max(memory.begin, round_down(access.address)),
-          std::min(memory.end, round_up(end))};
-}
-
-CUresult Audit::push_to_host(Range range, CUstream stream) const {
+CUresult Audit::push_to_host(MemoryRange range, CUstream stream) const {
   const CUmemLocation host{CU_MEM_LOCATION_TYPE_HOST, 0};
   return driver_.cuMemPrefetchAsync_v2(range.begin, range.end - range.begin, host, 0,
                                        stream);

@@ -7,24 +7,23 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <set>
+#include <optional>
 #include <string>
 
 #include "recorder/native/driver_api.h"
 #include "recorder/native/inspector.h"
+#include "recorder/native/memory_reach.h"
+#include "recorder/native/spool.h"
 
 namespace transit {
 
 class Audit : public Inspector {
  public:
-  explicit Audit(const DriverApi& driver) : driver_(driver) {}
+  Audit(const DriverApi& driver, const Spool& spool) : driver_(driver), spool_(spool) {}
 
   // Managed memory that the shim gave the job.
   void add_memory(uint64_t address, uint64_t bytes);
   void remove_memory(uint64_t address);
-
-  // Where a block of the framework's allocator begins.
-  void add_boundary(uint64_t address);
 
   Purpose purpose() const override { return Purpose::kAudit; }
   std::string begin() override;
@@ -33,19 +32,15 @@ class Audit : public Inspector {
   void end() override;
 
  private:
-  struct Range {
-    uint64_t begin, end;
-  };
-
   std::map<uint64_t, uint64_t> ranges_named_by(const SubmittedLaunch& launch);
-  Range reach_of(const AccessRecord& access, Range memory) const;
-  CUresult push_to_host(Range range, CUstream stream) const;
+  CUresult push_to_host(MemoryRange range, CUstream stream) const;
 
   const DriverApi& driver_;
+  const Spool& spool_;
 
   std::mutex mutex_;                     // guards these
   std::map<uint64_t, uint64_t> memory_;  // ends by beginnings
-  std::set<uint64_t> boundaries_;
+  std::optional<MemoryReach> reach_;     // once the first launch is looked at
   uint64_t num_failures_ = 0;
 };
 

@@ -1,12 +1,11 @@
 #include "recorder/native/checksums.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <unordered_set>
 #include <utility>
 
 #include "recorder/native/checksum_kernel.h"
 #include "recorder/native/failure.h"
+#include "recorder/native/spool_records.h"
 #include "runtime/native/observer.h"
 
 namespace transit {
@@ -19,21 +18,6 @@ constexpr uint64_t kPartOfFreeMemory = 64;
 constexpr uint64_t kBytesPerBlock = 64 << 10;  // of threads
 constexpr uint64_t kMaxBlocksPerPiece = 1024;
 
-// What this process itself has appended so far.
-template <typename Record, typename Action>
-void for_each_record(const std::string& folder, const char* record_type,
-                     Action&& action) {
-  const std::string path = folder + "/" + record_type + ".spool";
-  const std::unique_ptr<FILE, int (*)(FILE*)> file(fopen(path.c_str(), "re"), &fclose);
-  SpoolHeader header{};
-  if (file == nullptr || fread(&header, sizeof header, 1, file.get()) != 1) return;
-  Record record;
-  for (uint64_t i = 0; i < header.num_records; ++i) {
-    if (fread(&record, sizeof record, 1, file.get()) != 1) return;
-    action(record);
-  }
-}
-
 }  // namespace
 
 thread_local Checksums::Pending Checksums::pending_;
@@ -43,23 +27,16 @@ void Checksums::on_free(uint64_t address, uint32_t allocation_id) {
   if (pieces_ != nullptr) pieces_->remove_allocation(address, allocation_id);
 }
 
-void Checksums::on_context_destroyed(CUcontext context) {
-  const std::unique_lock<std::shared_mutex> lock(mutex_);
-  if (!is_open_) return;
-  if (Sums* sums = sums_of(context)) sums->context = nullptr;
-}
-
 std::string Checksums::begin() {
   std::string problem;
   uint64_t devices = 0;
-  for (const Contexts::Alive& alive : contexts_.alive()) {
-    const uint64_t bit = uint64_t{1} << (static_cast<uint32_t>(alive.device) % 64);
+  for (const Context& context : contexts_.alive()) {
+    const uint64_t bit = uint64_t{1} << (static_cast<uint32_t>(context.device) % 64);
     // A kernel of one context must not touch the memory of another.
     if ((devices & bit) != 0) problem = "a GPU has more than one context";
     devices |= bit;
     sums_.push_back(std::make_unique<Sums>());
-    sums_.back()->context = alive.context;
-    sums_.back()->device = alive.device;
+    sums_.back()->context = context;
     if (problem.empty()) problem = open(*sums_.back());
   }
   if (!problem.empty()) {
@@ -73,7 +50,7 @@ std::string Checksums::begin() {
 }
 
 std::string Checksums::open(Sums& sums) {
-  const CurrentContext current(driver_, sums.context);
+  const CurrentContext current(driver_, sums.context.handle);
   if (!current) return "a context cannot be entered";
   if (driver_.cuModuleLoadData(&sums.module, kChecksumPtx) != CUDA_SUCCESS ||
       driver_.cuModuleGetFunction(&sums.kernel, sums.module, kChecksumKernel) !=
@@ -105,7 +82,7 @@ bool Checksums::warm_up(const Sums& sums) const {
 }
 
 void Checksums::close(Sums& sums) {
-  const CurrentContext current(driver_, sums.context);
+  const CurrentContext current(driver_, sums.context.handle);
   if (!current) return;
   if (sums.address != 0) driver_.cuMemFree_v2(sums.address);
   if (sums.module != nullptr) driver_.cuModuleUnload(sums.module);
@@ -121,8 +98,9 @@ void Checksums::before(const SubmittedLaunch& launch) {
   if (!is_open_ || pieces_ == nullptr) return;
   Sums* sums = sums_of(launch.context);
   if (sums == nullptr) return;
-  Hashed hashed{launch.launch_id, 0,
-                pieces_->named_by(launch.accesses, launch.num_accesses, sums->device)};
+  Hashed hashed{
+      launch.launch_id, 0,
+      pieces_->named_by(launch.accesses, launch.num_accesses, sums->context.device)};
   if (hashed.pieces.empty()) return;
   hashed.first_slot = sums->next_slot.fetch_add(hashed.pieces.size());
   if (hashed.first_slot + hashed.pieces.size() > sums->num_slots ||
@@ -156,7 +134,7 @@ void Checksums::end() {
   }
   contexts_.synchronize(driver_);
   for (const auto& sums : sums_) {
-    if (sums->context == nullptr) continue;
+    if (!contexts_.is_alive(sums->context)) continue;
     read_back(*sums);
     close(*sums);
   }
@@ -167,7 +145,7 @@ void Checksums::end() {
 }
 
 void Checksums::read_back(Sums& sums) {
-  const CurrentContext current(driver_, sums.context);
+  const CurrentContext current(driver_, sums.context.handle);
   std::vector<uint64_t> values(2 * std::min(sums.next_slot.load(), sums.num_slots));
   if (values.empty()) return;
   if (!current ||
@@ -206,16 +184,7 @@ MemoryPieces Checksums::read_pieces() const {
     allocations.push_back(
         {{a.address, a.address + a.bytes}, a.allocation_id, a.device, true});
   });
-  std::vector<MemoryRange> blocks;
-  for_each_record<BlockRecord>(folder, "block", [&](const auto& block) {
-    blocks.push_back({block.address, block.address + block.bytes});
-  });
-  std::unordered_set<uint64_t> named;
-  for (const char* record_type : {"access", "graph_access"}) {
-    for_each_record<AccessRecord>(
-        folder, record_type, [&](const auto& access) { named.insert(access.address); });
-  }
-  return {std::move(allocations), std::move(blocks), {named.begin(), named.end()}};
+  return {std::move(allocations), MemoryReach::of_spool(folder)};
 }
 
 // Plain memory of a GPU, and still there: whoever destroys a context frees unseen.
@@ -232,8 +201,9 @@ bool Checksums::is_hashable(const AllocationRecord& allocation) const {
     if (!is_live) return false;
   }
   for (const auto& sums : sums_) {
-    if (sums->context == nullptr || sums->device != allocation.device) continue;
-    const CurrentContext current(driver_, sums->context);
+    if (sums->context.device != allocation.device) continue;
+    if (!contexts_.is_alive(sums->context)) return false;
+    const CurrentContext current(driver_, sums->context.handle);
     CUdeviceptr begin = 0;
     size_t bytes = 0;
     return current &&
@@ -251,15 +221,17 @@ bool Checksums::are_alive(const std::vector<MemoryPiece>& pieces) const {
 }
 
 Checksums::Sums* Checksums::sums_of(CUcontext context) {
+  const uint64_t serial = contexts_.find(context).serial;
   for (const auto& sums : sums_) {
-    if (sums->context == context) return sums.get();
+    if (sums->context.serial == serial) return sums.get();
   }
   return nullptr;
 }
 
 bool Checksums::hash(const Sums& sums, Side side, CUstream stream,
                      const Hashed& hashed) const {
-  const CurrentContext current(driver_, sums.context);
+  if (!contexts_.is_alive(sums.context)) return false;
+  const CurrentContext current(driver_, sums.context.handle);
   if (!current) return false;
   const size_t num_pieces = hashed.pieces.size();
   for (size_t first = 0; first < num_pieces; first += ChecksumTable::kMaxPieces) {

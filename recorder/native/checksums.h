@@ -37,7 +37,6 @@ class Checksums : public Inspector {
 
   // Before the memory is really freed. Waits for hashes that are being submitted.
   void on_free(uint64_t address, uint32_t allocation_id);
-  void on_context_destroyed(CUcontext context);
 
   Purpose purpose() const override { return Purpose::kDirection; }
   std::string begin() override;
@@ -54,8 +53,7 @@ class Checksums : public Inspector {
 
   // The sums of one context's launches: of each piece two, before and after.
   struct Sums {
-    CUcontext context = nullptr;  // null once it is destroyed
-    int32_t device = 0;
+    Context context;
     CUmodule module = nullptr;
     CUfunction kernel = nullptr;
     CUdeviceptr address = 0;

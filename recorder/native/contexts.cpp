@@ -2,43 +2,44 @@
 
 namespace transit {
 
-void Contexts::add(CUcontext context, int32_t device) {
+void Contexts::add(CUcontext handle, int32_t device) {
   for (Slot& slot : slots_) {
-    if (slot.context.load() != nullptr) continue;
+    if (slot.handle.load() != nullptr) continue;
     slot.device.store(device);
-    slot.context.store(context);
+    slot.serial.store(++num_added_);
+    slot.handle.store(handle);
     return;
   }
 }
 
-void Contexts::remove(CUcontext context) {
+void Contexts::remove(CUcontext handle) {
   for (Slot& slot : slots_) {
-    CUcontext expected = context;
-    slot.context.compare_exchange_strong(expected, nullptr);
+    CUcontext expected = handle;
+    slot.handle.compare_exchange_strong(expected, nullptr);
   }
 }
 
-int32_t Contexts::device_of(CUcontext context) const {
+Context Contexts::find(CUcontext handle) const {
+  if (handle == nullptr) return {};
   for (const Slot& slot : slots_) {
-    if (slot.context.load(std::memory_order_acquire) == context) {
-      return slot.device.load(std::memory_order_relaxed);
-    }
+    if (slot.handle.load() != handle) continue;
+    if (const Context found = slot.read(); found.handle == handle) return found;
   }
-  return 0;
+  return {};
 }
 
-std::vector<Contexts::Alive> Contexts::alive() const {
-  std::vector<Alive> contexts;
+std::vector<Context> Contexts::alive() const {
+  std::vector<Context> contexts;
   for (const Slot& slot : slots_) {
-    const CUcontext context = slot.context.load();
-    if (context != nullptr) contexts.push_back({context, slot.device.load()});
+    const Context context = slot.read();
+    if (context.handle != nullptr) contexts.push_back(context);
   }
   return contexts;
 }
 
 void Contexts::synchronize(const DriverApi& driver) const {
-  for (const Alive& alive : this->alive()) {
-    const CurrentContext current(driver, alive.context);
+  for (const Context& context : alive()) {
+    const CurrentContext current(driver, context.handle);
     if (current) driver.cuCtxSynchronize();
   }
 }

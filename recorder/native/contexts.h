@@ -32,31 +32,41 @@ class CurrentContext {
   const bool is_pushed_;
 };
 
-// Looked into at every launch, therefore without a lock.
+// A handle may be another context's later, a serial number never.
+struct Context {
+  CUcontext handle = nullptr;
+  int32_t device = 0;
+  uint64_t serial = 0;
+};
+
+// Looked into at every launch, and told of the end of a context while the driver keeps
+// others out of it: therefore without a lock.
 class Contexts {
  public:
-  void add(CUcontext context, int32_t device);
-  void remove(CUcontext context);
+  void add(CUcontext handle, int32_t device);
+  void remove(CUcontext handle);
 
-  // 0 for a context that is not known.
-  int32_t device_of(CUcontext context) const;
-
-  struct Alive {
-    CUcontext context;
-    int32_t device;
-  };
-  std::vector<Alive> alive() const;
+  // Without a handle if it is not known.
+  Context find(CUcontext handle) const;
+  bool is_alive(const Context& context) const {
+    return find(context.handle).serial == context.serial;
+  }
+  std::vector<Context> alive() const;
 
   // Waits for all work of all of them.
   void synchronize(const DriverApi& driver) const;
 
  private:
   struct Slot {
-    std::atomic<CUcontext> context{nullptr};
+    std::atomic<CUcontext> handle{nullptr};
     std::atomic<int32_t> device{0};
+    std::atomic<uint64_t> serial{0};
+
+    Context read() const { return {handle.load(), device.load(), serial.load()}; }
   };
 
   std::array<Slot, 64> slots_;
+  std::atomic<uint64_t> num_added_{0};
 };
 
 }  // namespace transit

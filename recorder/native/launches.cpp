@@ -48,7 +48,7 @@ const Launches::Recorded& Launches::record_untimed(const ApiCall& api,
   launch.host_ns = now_ns();
   launch.correlation_id = call.correlationId;
   launch.kind = static_cast<uint32_t>(api.kind);
-  launch.device = contexts_.device_of(call.context);
+  launch.device = contexts_.find(call.context).device;
   const LiveAllocations::View live(live_);
   accesses.start(live, tensor_maps_);
   api.read(call.functionParams, launch, launched, accesses);

@@ -5,43 +5,12 @@
 #include <utility>
 
 namespace transit {
-namespace {
-
-bool begins_earlier(const MemoryRange& a, const MemoryRange& b) {
-  return a.begin < b.begin;
-}
-
-void sort_unique(std::vector<uint64_t>& values) {
-  std::sort(values.begin(), values.end());
-  values.erase(std::unique(values.begin(), values.end()), values.end());
-}
-
-}  // namespace
-
-MemoryPieces::MemoryPieces(std::vector<Allocation> allocations,
-                           std::vector<MemoryRange> blocks,
-                           const std::vector<uint64_t>& named)
-    : allocations_(std::move(allocations)),
-      reach_(std::move(blocks)),
-      boundaries_(named) {
-  for (const Allocation& allocation : allocations_) {
-    boundaries_.push_back(allocation.range.begin);
-    boundaries_.push_back(allocation.range.end);
-  }
-  for (const MemoryRange& block : reach_) {
-    boundaries_.push_back(block.begin);
-    boundaries_.push_back(block.end);
-  }
-  sort_unique(boundaries_);
+MemoryPieces::MemoryPieces(std::vector<Allocation> allocations, MemoryReach reach)
+    : allocations_(std::move(allocations)), reach_(std::move(reach)) {
   std::sort(allocations_.begin(), allocations_.end(),
             [](const Allocation& a, const Allocation& b) {
               return a.range.begin < b.range.begin;
             });
-  std::sort(reach_.begin(), reach_.end(), begins_earlier);
-  uint64_t furthest = 0;
-  for (MemoryRange& block : reach_) {
-    block.end = furthest = std::max(furthest, block.end);
-  }
 }
 
 void MemoryPieces::remove_allocation(uint64_t address, uint32_t allocation_id) {
@@ -61,9 +30,11 @@ std::vector<MemoryPiece> MemoryPieces::named_by(const AccessRecord* accesses,
     if (access.direction != static_cast<uint32_t>(Direction::kUnknown)) continue;
     const Allocation* allocation = allocation_of(access.address);
     if (allocation == nullptr || allocation->device != device) continue;
-    ranges.push_back({access.address, reach_of(access, allocation->range.end)});
+    ranges.push_back({access.address, reach_.end_of(access, allocation->range.end)});
   }
-  std::sort(ranges.begin(), ranges.end(), begins_earlier);
+  std::sort(
+      ranges.begin(), ranges.end(),
+      [](const MemoryRange& a, const MemoryRange& b) { return a.begin < b.begin; });
   const std::vector<uint64_t> cuts = cuts_of(ranges);
 
   std::vector<MemoryPiece> pieces;
@@ -93,29 +64,17 @@ const MemoryPieces::Allocation* MemoryPieces::allocation_of(uint64_t address) co
   return allocation.is_alive && address < allocation.range.end ? &allocation : nullptr;
 }
 
-uint64_t MemoryPieces::reach_of(const AccessRecord& access,
-                                uint64_t end_of_allocation) const {
-  if (access.bytes != kUnknownBytes) {
-    return access.address + std::min(access.bytes, end_of_allocation - access.address);
-  }
-  const auto after = std::upper_bound(reach_.begin(), reach_.end(),
-                                      MemoryRange{access.address, 0}, begins_earlier);
-  if (after != reach_.begin() && std::prev(after)->end > access.address) {
-    return std::min(std::prev(after)->end, end_of_allocation);
-  }
-  return *std::upper_bound(boundaries_.begin(), boundaries_.end(), access.address);
-}
-
 // The ends of the ranges, and the boundaries inside them.
 std::vector<uint64_t> MemoryPieces::cuts_of(
     const std::vector<MemoryRange>& ranges) const {
+  const std::vector<uint64_t>& boundaries = reach_.boundaries();
   std::vector<uint64_t> cuts;
   for (const MemoryRange& range : ranges) {
     cuts.push_back(range.begin);
     cuts.push_back(range.end);
     const auto first =
-        std::upper_bound(boundaries_.begin(), boundaries_.end(), range.begin);
-    const auto last = std::lower_bound(first, boundaries_.end(), range.end);
+        std::upper_bound(boundaries.begin(), boundaries.end(), range.begin);
+    const auto last = std::lower_bound(first, boundaries.end(), range.end);
     cuts.insert(cuts.end(), first, last);
   }
   sort_unique(cuts);

@@ -6,13 +6,10 @@
 #include <vector>
 
 #include "recorder/native/checksum_kernel.h"
+#include "recorder/native/memory_reach.h"
 #include "recorder/native/spool_format.h"
 
 namespace transit {
-
-struct MemoryRange {
-  uint64_t begin, end;
-};
 
 class MemoryPieces {
  public:
@@ -23,13 +20,7 @@ class MemoryPieces {
     bool is_alive;
   };
 
-  MemoryPieces() = default;
-
-  // What an access without a size may reach is not known at the launch: to the end of
-  // the furthest of the `blocks` around its address, else to the next boundary.
-  // Boundaries are the ends of allocations and blocks, and the addresses `named`.
-  MemoryPieces(std::vector<Allocation> allocations, std::vector<MemoryRange> blocks,
-               const std::vector<uint64_t>& named);
+  MemoryPieces(std::vector<Allocation> allocations, MemoryReach reach);
 
   void remove_allocation(uint64_t address, uint32_t allocation_id);
 
@@ -43,12 +34,10 @@ class MemoryPieces {
 
  private:
   const Allocation* allocation_of(uint64_t address) const;
-  uint64_t reach_of(const AccessRecord& access, uint64_t end_of_allocation) const;
   std::vector<uint64_t> cuts_of(const std::vector<MemoryRange>& ranges) const;
 
   std::vector<Allocation> allocations_;  // by address
-  std::vector<MemoryRange> reach_;       // from each block's begin: the furthest end
-  std::vector<uint64_t> boundaries_;     // in order
+  MemoryReach reach_;
 };
 
 }  // namespace transit

@@ -11,6 +11,7 @@
 #include "recorder/native/description.h"
 #include "recorder/native/environment.h"
 #include "recorder/native/failure.h"
+#include "recorder/native/own_calls.h"
 
 namespace transit {
 namespace {
@@ -29,20 +30,6 @@ void on_observed_free(uint64_t address, uint32_t allocation_id) {
   call_recorder([&](Recorder& r) { r.on_free(address, allocation_id); });
 }
 
-// While one lives, what its thread asks of the driver is the recorder's own doing.
-class OwnCalls {
- public:
-  OwnCalls() { in_progress_ = true; }
-  ~OwnCalls() { in_progress_ = false; }
-  OwnCalls(const OwnCalls&) = delete;
-  OwnCalls& operator=(const OwnCalls&) = delete;
-  static bool in_progress() { return in_progress_; }
-
- private:
-  static thread_local bool in_progress_;
-};
-thread_local bool OwnCalls::in_progress_ = false;
-
 void on_exit() {
   call_recorder([](Recorder& r) { r.finish(); });
 }
@@ -59,18 +46,7 @@ Recorder& Recorder::instance() {
 Recorder::Recorder()
     : run_dir_(text_from("TRANSIT_RUN_DIR")),
       max_iterations_(number_from({"TRANSIT_ITERATIONS"}, 0)),
-      num_skipped_iterations_(number_from({"TRANSIT_SKIP"}, 0)) {
-  if (number_from({"TRANSIT_DIRECTIONS"}, 0) != 0) {
-    auto checksums =
-        std::make_unique<Checksums>(driver_, contexts_, live_, activities_, spool_);
-    checksums_ = checksums.get();
-    inspectors_.push_back(std::move(checksums));
-  }
-  if (number_from({"TRANSIT_AUDIT"}, 0) == 0) return;
-  auto audit = std::make_unique<Audit>(driver_);
-  audit_ = audit.get();
-  inspectors_.push_back(std::move(audit));
-}
+      num_skipped_iterations_(number_from({"TRANSIT_SKIP"}, 0)) {}
 
 void Recorder::initialize() {
   if (run_dir_.empty()) {
@@ -135,7 +111,6 @@ void Recorder::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId cbid,
     case CUPTI_CBID_RESOURCE_CONTEXT_CREATED:
       return on_context_created(context);
     case CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING:
-      if (checksums_ != nullptr) checksums_->on_context_destroyed(context);
       return contexts_.remove(context);
     case CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING:
       return layouts_.forget_all();
@@ -198,14 +173,12 @@ void Recorder::describe_once(CUdevice device) {
 void Recorder::on_alloc(const TransitAllocation& allocation) {
   if (state() == RecorderState::kStopped) return;
   live_.insert(allocation.address, allocation.bytes, allocation.allocation_id);
-  const bool is_audited = allocation.api == TRANSIT_API_AUDITED;
-  if (is_audited || allocation.api == TRANSIT_API_MANAGED) {
-    activities_.note_managed_memory(is_audited ? UnifiedMemory::kFaults
-                                               : UnifiedMemory::kAll);
+  if (allocation.api == TRANSIT_API_AUDITED) {
+    activities_.note_managed_memory(UnifiedMemory::kFaults);
+  } else if (allocation.api == TRANSIT_API_MANAGED) {
+    activities_.note_managed_memory(UnifiedMemory::kAll);
   }
-  if (is_audited && audit_ != nullptr) {
-    audit_->add_memory(allocation.address, allocation.bytes);
-  }
+  inspections_.on_alloc(allocation);
   AllocationRecord record{};
   record.address = allocation.address;
   record.bytes = allocation.bytes;
@@ -223,8 +196,7 @@ void Recorder::on_alloc(const TransitAllocation& allocation) {
 void Recorder::on_free(uint64_t address, uint32_t allocation_id) {
   if (state() == RecorderState::kStopped) return;
   live_.erase(address, allocation_id);
-  if (checksums_ != nullptr) checksums_->on_free(address, allocation_id);
-  if (audit_ != nullptr) audit_->remove_memory(address);
+  inspections_.on_free(address, allocation_id);
   spool_.frees.append({now_ns(), spool_.next_launch_id(), allocation_id, 0});
 }
 
@@ -246,22 +218,9 @@ void Recorder::on_driver_call(CUpti_CallbackId cbid, const CUpti_CallbackData& c
       if (call.callbackSite == CUPTI_API_ENTER) launches_.record(*api, call);
       return;
     case RecorderState::kInspecting:
-      return inspect(*api, call);
+      return inspections_.on_driver_call(*api, call);
     default:
       return;
-  }
-}
-
-void Recorder::inspect(const ApiCall& api, const CUpti_CallbackData& call) {
-  thread_local const SubmittedLaunch* submitted = nullptr;
-  const OwnCalls own;
-  Inspector* inspector = inspector_.load(std::memory_order_acquire);
-  if (call.callbackSite == CUPTI_API_ENTER) {
-    submitted = launches_.record_for_inspection(api, call);
-    if (submitted != nullptr && inspector != nullptr) inspector->before(*submitted);
-  } else if (submitted != nullptr) {
-    if (inspector != nullptr) inspector->after(*submitted);
-    submitted = nullptr;
   }
 }
 
@@ -278,7 +237,7 @@ void Recorder::end_iteration(uint32_t step) {
     }
   }
   if (starts) start(step);
-  if (was_last) inspect_or_stop();
+  if (was_last && !inspect_next()) stop();
 }
 
 // Returns whether it was the last one recorded for its purpose.
@@ -290,8 +249,6 @@ bool Recorder::end_recorded_iteration(uint32_t step) {
 
 void Recorder::add_blocks(const BlockRecord* blocks, size_t count) {
   spool_.blocks.append(blocks, count);
-  if (audit_ == nullptr) return;
-  for (size_t i = 0; i < count; ++i) audit_->add_boundary(blocks[i].address);
 }
 
 void Recorder::add_history(const HistoryRecord& history) {
@@ -367,38 +324,18 @@ bool Recorder::is_recording() const {
   return state() == RecorderState::kRecording || state() == RecorderState::kInspecting;
 }
 
-void Recorder::inspect_or_stop() {
-  {
-    std::lock_guard<std::mutex> lock(work_);
-    end_inspection();
-    while (is_recording() && num_inspected_ < inspectors_.size()) {
-      if (begin_inspection(*inspectors_[num_inspected_++])) return;
-    }
-  }
-  stop();
-}
-
-bool Recorder::begin_inspection(Inspector& inspector) {
-  const OwnCalls own;
-  contexts_.synchronize(driver_);
-  const std::string problem = inspector.begin();
-  if (!problem.empty()) {
-    say(problem);
-    return false;
-  }
+// Returns whether an inspector is at work from now on.
+bool Recorder::inspect_next() {
+  const std::lock_guard<std::mutex> lock(work_);
+  inspections_.end();
+  if (!is_recording()) return false;
+  Inspector* inspector = inspections_.prepare_next();
+  if (inspector == nullptr) return false;
   sample();
-  add_mark(MarkKind::kPurposeChanged, static_cast<uint32_t>(inspector.purpose()));
-  inspector_.store(&inspector, std::memory_order_release);
+  add_mark(MarkKind::kPurposeChanged, static_cast<uint32_t>(inspector->purpose()));
+  inspections_.begin(*inspector);
   state_.store(RecorderState::kInspecting);
   return true;
-}
-
-void Recorder::end_inspection() {
-  if (Inspector* inspector = inspector_.exchange(nullptr)) {
-    const OwnCalls own;
-    contexts_.synchronize(driver_);
-    inspector->end();
-  }
 }
 
 // Not from a CUPTI callback: synchronising in one can wait for itself.

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -13,14 +12,12 @@
 
 #include "recorder/native/activities.h"
 #include "recorder/native/allocations.h"
-#include "recorder/native/audit.h"
-#include "recorder/native/checksums.h"
 #include "recorder/native/contexts.h"
 #include "recorder/native/cupti_api.h"
 #include "recorder/native/driver_api.h"
 #include "recorder/native/function_layouts.h"
 #include "recorder/native/graphs.h"
-#include "recorder/native/inspector.h"
+#include "recorder/native/inspections.h"
 #include "recorder/native/launches.h"
 #include "recorder/native/spool.h"
 #include "recorder/native/tensor_maps.h"
@@ -74,14 +71,11 @@ class Recorder {
   void on_context_created(CUcontext context);
   void describe_once(CUdevice device);
   void on_driver_call(CUpti_CallbackId cbid, const CUpti_CallbackData& call);
-  void inspect(const ApiCall& api, const CUpti_CallbackData& call);
 
   bool is_recording() const;
   bool end_recorded_iteration(uint32_t step);
   void start(uint32_t step);
-  void inspect_or_stop();
-  bool begin_inspection(Inspector& inspector);
-  void end_inspection();
+  bool inspect_next();
   void stop();
   void add_mark(MarkKind kind, uint32_t value);
   void flush();
@@ -103,15 +97,9 @@ class Recorder {
   Launches launches_{driver_,  contexts_, live_, tensor_maps_,
                      layouts_, graphs_,   spool_};
   Activities activities_{cupti_, spool_};
+  Inspections inspections_{driver_, contexts_, live_, activities_, launches_, spool_};
   CUpti_SubscriberHandle subscriber_ = nullptr;
   TransitLaunchesSeenFn hooked_launches_ = nullptr;
-
-  // Each has its iteration, one after the other.
-  std::vector<std::unique_ptr<Inspector>> inspectors_;
-  Checksums* checksums_ = nullptr;  // among them, if there is to be one; so the audit
-  Audit* audit_ = nullptr;
-  std::atomic<Inspector*> inspector_{nullptr};
-  size_t num_inspected_ = 0;
 
   std::atomic<RecorderState> state_{RecorderState::kWaiting};
   std::atomic<bool> expects_iterations_{false};

@@ -251,6 +251,62 @@ print(json.dumps([stays, freed]))
     ]
 
 
+def test_contexts_end_beside_hashed_launches(jobs: Jobs) -> None:
+    x = jobs.run(
+        PRELUDE
+        + """
+from threading import Thread
+x = gpu.alloc(1024).address
+done = False
+
+def end_contexts():
+    while not done:
+        call(cu.cuCtxDestroy, call(cu.cuCtxCreate, None, 0, gpu.device))
+
+def launch_beside_it():
+    global done
+    thread = Thread(target=end_contexts)
+    thread.start()
+    for _ in range(1000):
+        scale(gpu, x, x, 10)
+    done = True
+    thread.join()
+iterations(lambda: scale(gpu, x, x, 10), launch_beside_it)
+print(json.dumps(x))
+""",
+        **ON,
+    )
+    kernels = [list(pieces) for pieces in checksums_by_launch(jobs)]
+    assert kernels == [[(x, 4096)]] * 1000
+
+
+def test_a_context_that_ends_takes_its_sums_along(jobs: Jobs) -> None:
+    jobs.run(
+        PRELUDE
+        + """
+x = gpu.alloc(1024).address
+function = gpu._function("scale")
+def launch():
+    call(cu.cuLaunchKernel, function, 1, 1, 1, 1, 1, 1, 0, 0,
+         ((x, x, 2.0, 10),
+          (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_float, ctypes.c_size_t)), 0)
+    call(cu.cuCtxSynchronize)
+def another():
+    launch()
+    before = call(cu.cuCtxGetCurrent)
+    call(cu.cuDevicePrimaryCtxReset, gpu.device)
+    # Both numbers mean something else from now on.
+    assert call(cu.cuDevicePrimaryCtxRetain, gpu.device) == before
+    assert int(call(cu.cuMemAlloc, 4096)) == x
+    launch()
+iterations(launch, another)
+assert recorder.transit_recorder_state() == 2
+""",
+        **ON,
+    )
+    assert checksums_by_launch(jobs) == [{}, {}]
+
+
 def test_a_graph_is_hashed_as_a_whole(jobs: Jobs) -> None:
     x, y = jobs.run(
         PRELUDE
