@@ -106,17 +106,11 @@ def _slot(node: Ints, param_offset: npt.NDArray[Any]) -> Ints:
     return ((node + 1) << 32) + param_offset.astype(np.int64)
 
 
-def judge(named: Named, pieces: Pieces, must_be_alone: Bools) -> Ints:
-    """Return what each place was used for.
+def judge(named: Named, pieces: Pieces) -> tuple[Ints, Bools]:
+    """Return what each place was used for, and whether another of its launch overlaps.
 
     A place that overlaps a changed piece was written; one that unchanged pieces cover
     from end to end was only read; of others nothing is known.
-
-    Parameters
-    ----------
-    must_be_alone
-        Whether a change cannot be told from one of another place of the same launch
-        that overlaps: both are then ``SHARED``.
     """
     real = np.flatnonzero(pieces.bytes > 0)
     launch_id, address = pieces.launch_id[real], pieces.address[real]
@@ -134,10 +128,8 @@ def judge(named: Named, pieces: Pieces, must_be_alone: Bools) -> Ints:
     end = keys(named.launch_id, named.address + named.bytes)
     is_written = changed.overlaps(begin, end)
     is_read = ~is_written & looked_at.cover(begin, end) & (named.bytes > 0)
-    is_shared = must_be_alone & _overlap_others(begin, end)
-    verdict = np.where(is_read, READ, UNKNOWN)
-    verdict[is_written] = np.where(is_shared, SHARED, WRITTEN)[is_written]
-    return verdict
+    verdict = np.where(is_written, WRITTEN, np.where(is_read, READ, UNKNOWN))
+    return verdict, _overlap_others(begin, end)
 
 
 class _Keys:
@@ -249,23 +241,21 @@ class Directions:
         checked: tuple[Named, Pieces],
         audited: tuple[Named, Pieces],
     ) -> Self:
-        # All nodes of a graph ran between two looks; a page holds more than one place.
-        in_graph = checked[0].node >= 0
-        paged = audited[0].in_pages()
-        verdicts = [
-            judge(*checked, in_graph),
-            judge(paged, audited[1], np.ones(len(paged.node), np.bool_)),
-        ]
-        verdict = np.concatenate(verdicts)
-        source = np.repeat([CHECKSUM, FAULT], [len(found) for found in verdicts])
+        seen, faulted = judge(*checked), judge(audited[0].in_pages(), audited[1])
+        verdict = np.concatenate([seen[0], faulted[0]])
+        overlaps = np.concatenate([seen[1], faulted[1]])
+        source = np.repeat([CHECKSUM, FAULT], [len(seen[0]), len(faulted[0])])
         named = Named.joined(checked[0], audited[0])
+        # All nodes of a graph ran between two looks; a page holds more than one place.
+        is_vague = overlaps & ((named.node >= 0) | (source == FAULT))
+        verdict[is_vague & (verdict == WRITTEN)] = SHARED
         slots = np.unique(named.slot)
         row = np.searchsorted(launched.ids, named.launch_id)
         key = counterpart[row] * len(slots) + np.searchsorted(slots, named.slot)
         key[counterpart[row] < 0] = -1
         function = _functions(launched, nodes, named)
         # What one launch leaves as it was, another of the same kernel may change.
-        writing = np.unique(function[verdict == WRITTEN])
+        writing = _writing(function, named, verdict == WRITTEN, overlaps)
         verdict[(verdict == READ) & np.isin(function, writing)] = BOTH
         return cls(counterpart, slots, *_strongest(key, verdict, source))
 
@@ -284,6 +274,21 @@ class Directions:
         known &= np.append(self._keys, -1)[at] == wanted
         at[~known] = len(self._keys)
         return self._direction[at], self._source[at]
+
+
+def _writing(function: Ints, named: Named, is_written: Bools, overlaps: Bools) -> Ints:
+    """Return the functions' parameters that write what they name.
+
+    A kernel that works in place is given one address as its input and as its output. If
+    it is known from elsewhere to write through the one, nothing is said of the other.
+    """
+    known = np.unique(function[is_written & ~overlaps])
+    row = np.flatnonzero(is_written & overlaps)
+    is_known = np.isin(function[row], known)
+    place = np.stack([named.launch_id[row], named.node[row], named.address[row]])
+    _, place = np.unique(place, axis=1, return_inverse=True)
+    is_explained = np.isin(place, place[is_known])
+    return np.union1d(known, function[row[~is_explained]])
 
 
 def _strongest(key: Ints, verdict: Ints, source: Ints) -> tuple[Ints, Ints, Ints]:

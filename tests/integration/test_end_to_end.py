@@ -159,7 +159,7 @@ def test_demo(run_transit: RunTransit, tmp_path: Path) -> None:
         assert status["problems"] == []
 
 
-def test_a_quiet_demo_tells_its_story_alone(run_transit: RunTransit) -> None:
+def test_demo_says_nothing_else_when_quiet(run_transit: RunTransit) -> None:
     done = run_transit(["--quiet", "demo"])
     assert done.returncode == 0
     assert "Same parameters, bit for bit" in done.stdout

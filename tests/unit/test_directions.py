@@ -90,6 +90,49 @@ def test_a_parameter_that_changes_elsewhere_is_not_trusted_to_be_read(
     assert found[2, 0] == ("read", "checksum")  # another kernel
 
 
+def in_place(tmp_path: Path, *, also_elsewhere: bool) -> dict[tuple[int, int], str]:
+    """Record a kernel of an output and an input that are the same, and not.
+
+    Of the second launch nothing changes, whether it writes or not.
+    """
+    both, x, out, other = (8 * MIB * index for index in range(4))
+    places = {0: (both, both), 1: (x, x), 2: (out, other)}
+    launches = (0, 1, 2) if also_elsewhere else (0, 1)
+    trace = record(
+        tmp_path,
+        len(launches),
+        allocation=[factory.allocation(0, bytes=32 * MIB)],
+        mark=marks(len(launches), len(launches), DIRECTION),
+        access=[
+            parameter(launch, offset, slot) | {"bytes": 8 * MIB}
+            for launch in launches
+            for slot, offset in enumerate(places[launch])
+        ],
+        checksum=[
+            piece(0, both, 8 * MIB, 1),
+            piece(1, x, 8 * MIB, 0),
+            piece(2, out, 8 * MIB, 1),
+            piece(2, other, 8 * MIB, 0),
+        ],
+    )
+    rows = trace.table(0, "accesses").to_pylist()
+    return {(row["launch_id"], row["offset"]): row["direction"] for row in rows}
+
+
+def test_the_input_of_a_kernel_in_place_is_not_taken_for_its_output(
+    tmp_path: Path,
+) -> None:
+    known = in_place(tmp_path / "known", also_elsewhere=True)
+    assert known[0, 0] == "both"
+    assert known[2, 24 * MIB] == "read"
+
+
+def test_of_a_kernel_always_in_place_either_parameter_may_write(
+    tmp_path: Path,
+) -> None:
+    assert set(in_place(tmp_path, also_elsewhere=False).values()) == {"both"}
+
+
 def test_of_two_places_of_one_parameter_both_must_be_known(tmp_path: Path) -> None:
     trace = record(
         tmp_path,
@@ -144,7 +187,7 @@ def test_only_what_is_covered_and_unchanged_is_read(
     launch, address, size = np.array(places, np.int64).reshape(-1, 3).T
     outside = np.full(len(launch), -1)
     named = Named(launch, outside, outside, address, size)
-    found = judge(named, Pieces(*looked_at, changed), outside >= 0)
+    found, _ = judge(named, Pieces(*looked_at, changed))
 
     for (launch_id, start, length), verdict in zip(places, found, strict=True):
         own = set(range(start, start + length))
