@@ -236,6 +236,12 @@ def test_caveats_say_what_the_times_are(tmp_path: Path) -> None:
         assert trace.manifest.ended.startswith("not recorded: imported from")
 
 
+def test_folder_may_have_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"\xff lists")
+    import_tensors(write_lists(folder, TENSORS, KERNELS), tmp_path / "trace")
+    assert Trace.open(tmp_path / "trace").manifest.ended.endswith(" lists")
+
+
 def test_hardware_may_lie_beside_several_folders(tmp_path: Path) -> None:
     folder = write_lists(tmp_path / "lists", TENSORS, KERNELS)
     (folder / "hardware.json").rename(tmp_path / "hardware.json")

@@ -8,6 +8,7 @@ there at once.
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -56,13 +57,15 @@ def import_tensors(folder: Path, out: Path, *, overwrite: bool = False) -> Summa
             "blocks": _blocks(lists, layout),
             "iterations": _iteration(lists.kernels.num_rows),
         }
-        for name, table in tables.items():
-            writer.write(0, name, table)
+        for table_name, table in tables.items():
+            writer.write(0, table_name, table)
         writer.write_text("machine.json", hardware.profile(lists))
         counts = {name: table.num_rows for name, table in tables.items()}
         info = _rank_info(lists, hardware, counts)
         of = hardware.source.partition(",")[0]
-        source = f"published lists of tensors: {of}, {folder.resolve().name}"
+        # Names of files are bytes; the manifest has text.
+        name = os.fsencode(folder.resolve().name).decode(errors="replace")
+        source = f"published lists of tensors: {of}, {name}"
         writer.finish(
             Manifest(
                 transit_version=__version__,
