@@ -7,6 +7,9 @@ from pathlib import Path
 
 from transit.runtime.preload import find_library
 
+GPU_NAME = "transit simulated GPU"
+"""What its driver calls it."""
+
 
 def library_folder() -> Path:
     """Return the folder of the simulated ``libcuda.so.1`` and ``libcupti.so.13``."""

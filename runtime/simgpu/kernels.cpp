@@ -1,5 +1,6 @@
 #include "kernels.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <iterator>
@@ -293,6 +294,51 @@ struct Checksum {
   }
 };
 
+// Those that calibrate measures memory with: see runtime/calibration/kernels.cu. Words
+// of 16 bytes, of which some are touched again and again.
+struct Sweep {
+  static constexpr size_t kParameters = 3;
+  static constexpr size_t kWordBytes = 16;
+  uint8_t* memory;
+  size_t words;
+  size_t mask;
+
+  Footprint footprint(bool reads, bool writes) const {
+    const size_t distinct = std::min(words, mask + 1);
+    const auto moved = static_cast<double>(words * kWordBytes * (reads + writes));
+    return {
+        {{reinterpret_cast<uintptr_t>(memory), distinct * kWordBytes, reads, writes}},
+        static_cast<uint64_t>(kLaunchNs + moved / kMemoryBytesPerNs)};
+  }
+  // Sets the lowest bit of each word's first byte, or all of the word.
+  void write(bool keep_the_rest) const {
+    const uint32_t ones[] = {1, 1, 1, 1};
+    for (size_t i = 0; i < std::min(words, mask + 1); ++i)
+      if (keep_the_rest)
+        memory[i * kWordBytes] |= 1;
+      else
+        std::memcpy(memory + i * kWordBytes, ones, kWordBytes);
+  }
+};
+
+struct SweepRead : Sweep {
+  static constexpr char kName[] = "transit_read";
+  Footprint footprint() const { return Sweep::footprint(true, false); }
+  void run() const {}  // nothing is kept of it
+};
+
+struct SweepWrite : Sweep {
+  static constexpr char kName[] = "transit_write";
+  Footprint footprint() const { return Sweep::footprint(false, true); }
+  void run() const { write(false); }
+};
+
+struct SweepUpdate : Sweep {
+  static constexpr char kName[] = "transit_update";
+  Footprint footprint() const { return Sweep::footprint(true, true); }
+  void run() const { write(true); }
+};
+
 template <class Kernel>
 Kernel unpack(const uint8_t* arguments) {
   Kernel kernel;
@@ -311,7 +357,8 @@ constexpr KnownKernel kKernels[] = {
     known<Matmul>(),      known<TanhForward>(), known<TanhBackward>(),
     known<MseGradient>(), known<Adam>(),        known<Fill>(),
     known<Scale>(),       known<GatherRows>(),  known<ScaleTensor>(),
-    known<Checksum>(),
+    known<Checksum>(),    known<SweepRead>(),   known<SweepWrite>(),
+    known<SweepUpdate>(),
 };
 
 }  // namespace

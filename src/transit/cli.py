@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from transit._version import __version__
+from transit.commands.calibrate import calibrate
 from transit.commands.compile import compile_
 from transit.commands.demo import demo
 from transit.commands.doctor import doctor
@@ -37,6 +38,7 @@ app.command("replay", context_settings=JOB_COMMAND)(replay)
 app.command("show")(show)
 app.command("export")(export)
 app.command("import")(import_)
+app.command("calibrate")(calibrate)
 app.command("doctor")(doctor)
 app.command("demo")(demo)
 

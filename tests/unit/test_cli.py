@@ -80,6 +80,7 @@ def test_surface_is_frozen() -> None:
         "show": ["--json", "--rows"],
         "export": ["--force", "--output", "--perfetto"],
         "import": ["--force", "--output"],
+        "calibrate": ["--device", "--force", "--json", "--output"],
         "doctor": ["--json", "--simulated-gpu"],
         "demo": ["--keep"],
     }
