@@ -79,6 +79,7 @@ def test_no_witness_of_a_plain_job_disagrees(trace: Trace) -> None:
     assert rank.checks.missing_kernel_activities == 0
     assert rank.checks.unseen_allocations == 0
     assert rank.checks.failed_calls == []
+    assert rank.checks.missed_inspections == []
     assert rank.checks.hooked_launches == rank.checks.recorded_launches
 
 
