@@ -16,7 +16,7 @@ from transit.runtime.calibration.memory import own_memory, zero_copy
 from transit.units import format_bytes
 
 LARGEST_BLOCK_BYTES = 1 << 30
-LEAST_BLOCK_BYTES = 16 << 20
+LEAST_BLOCK_BYTES = 64 << 20  # with less, caches would be measured
 SHARE = 8  # of what is free, a block at most
 
 Measurements = dict[str, list[Measurement]]

@@ -8,6 +8,7 @@ from transit.runtime.calibration.measurement import Measurement, measure
 SWEEPS = {"read": "transit_read", "write": "transit_write", "both": "transit_update"}
 LARGEST_IN_L2 = 4  # a part of L2 that is sure to be held: hashing is not perfect
 LEAST_L2_BYTES = 1 << 20
+PASSES = 4  # over a block, so that the start and the end of a kernel do not count
 SMALLEST_KERNEL_BYTES = 1 << 14
 BUSY_BYTES = 4 << 30  # read by a kernel that others queue behind
 
@@ -19,19 +20,20 @@ def own_memory(gpu: Gpu, size: int) -> dict[str, list[Measurement]]:
     with gpu.memory(size) as address:
         gpu.sweep("transit_write", address, size, size)
 
-        def read(distinct: int, total: int) -> float:
-            return gpu.gpu_ns(
-                lambda: gpu.sweep("transit_read", address, distinct, total)
-            )
+        def reading(what: str, distinct: int) -> list[Measurement]:
+            def run() -> float:
+                return gpu.gpu_ns(
+                    lambda: gpu.sweep("transit_read", address, distinct, PASSES * size)
+                )
 
-        hbm = measure(
-            "kernel reading GPU memory", lambda: read(size, size), moved_bytes=size
-        )
-        l2 = measure(
-            "kernel reading L2", lambda: read(in_l2, 4 * size), moved_bytes=4 * size
-        )
+            return [measure(f"kernel to read {what}", run, moved_bytes=PASSES * size)]
+
         launch = measure("smallest kernel", lambda: _smallest_ns(gpu, address))
-        return {"hbm": [hbm], "l2": [l2], "launch": [launch]}
+        return {
+            "hbm": reading("GPU memory", size),
+            "l2": reading("L2", in_l2),
+            "launch": [launch],
+        }
 
 
 def _smallest_ns(gpu: Gpu, address: int) -> float:

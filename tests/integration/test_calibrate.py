@@ -63,7 +63,7 @@ def test_without_a_file_there_is_a_table(
 ) -> None:
     done = run_transit(["calibrate"], env=small_gpu)
     assert done.returncode == 0, done.stderr
-    assert "kernel reading GPU memory" in done.stdout
+    assert "kernel to read GPU memory" in done.stdout
     assert "GB/s" in done.stdout
     assert "nothing was written" in done.stderr
 
@@ -73,7 +73,7 @@ def test_without_a_file_there_is_a_table(
     [
         (["--device", "1"], {}, "there is no GPU 1"),
         ([], {"TRANSIT_SIM_GPU_COUNT": "0"}, "no CUDA-capable device"),
-        ([], {"TRANSIT_SIM_GPU_MEMORY": "64MiB"}, "calibrate needs 128.00 MiB"),
+        ([], {"TRANSIT_SIM_GPU_MEMORY": "64MiB"}, "calibrate needs 512.00 MiB"),
         (
             [],
             {"TRANSIT_SIM_FAIL": "cuMemHostAlloc:2=2"},
