@@ -17,9 +17,10 @@ SIZE = 512  # a square matrix of floats is a MiB
 READ = {"read"}
 BOTH = {"both"}  # in place, or over what was there: it may have been read before
 NEW = {"write"}  # memory that nothing was in
-# Copies say that they only write; and a product may be made in two launches, of which
-# the second finds what the first wrote.
-WRITTEN = {"write", "both"}
+COPIED = {"write", "both"}  # by a call that says so, or by a kernel
+# In one launch or in several: a later one finds what another wrote, and one that leaves
+# its part elsewhere is given the result's address as well.
+PRODUCT = {"read", "write", "both"}
 
 Operation = Callable[[Any, Any, float], dict[str, Any]]
 # Of each operation what it does to which tensors, and the directions that are right.
@@ -55,7 +56,7 @@ OPERATIONS: dict[str, tuple[Operation, dict[str, set[str]]]] = {
     ),
     "copy_": (
         lambda torch, t, n: {"kept": t.kept.copy_(t.a), "a": t.a},
-        {"kept": WRITTEN, "a": READ},
+        {"kept": COPIED, "a": READ},
     ),
     "copy_ to half": (
         lambda torch, t, n: {"half": t.half.copy_(t.a), "a": t.a},
@@ -112,11 +113,11 @@ OPERATIONS: dict[str, tuple[Operation, dict[str, set[str]]]] = {
             "bias": t.bias,
             "out": torch.addmm(t.bias, t.a, t.b),
         },
-        {"a": READ, "b": READ, "bias": READ, "out": WRITTEN},
+        {"a": READ, "b": READ, "bias": READ, "out": PRODUCT},
     ),
     "matmul in bfloat16": (
         lambda torch, t, n: {"left": t.left, "right": t.right, "out": t.left @ t.right},
-        {"left": READ, "right": READ, "out": WRITTEN},
+        {"left": READ, "right": READ, "out": PRODUCT},
     ),
     "fused AdamW": (
         lambda torch, t, n: (
