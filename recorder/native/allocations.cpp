@@ -12,10 +12,11 @@ bool begins_after(uint64_t address, const LiveRange& range) {
 
 }  // namespace
 
-AddressIndex::AddressIndex(std::vector<LiveRange> ranges) : ranges_(std::move(ranges)) {
+AddressIndex::AddressIndex(std::vector<LiveRange> ranges, uint64_t version)
+    : ranges_(std::move(ranges)), version_(version) {
   if (ranges_.empty()) return;
-  lowest_ = ranges_.front().begin;
-  span_ = ranges_.back().end - lowest_;
+  bounds_.lowest = ranges_.front().begin;
+  bounds_.span = ranges_.back().end - bounds_.lowest;
   std::vector<uint64_t> keys;
   keys.reserve(ranges_.size());
   for (const LiveRange& range : ranges_) keys.push_back(range.begin);
@@ -79,7 +80,8 @@ void LiveAllocations::erase(uint64_t address, uint32_t allocation_id) {
 }
 
 void LiveAllocations::publish(std::vector<LiveRange> ranges) {
-  const auto* replacement = new AddressIndex(std::move(ranges));
+  const auto* replacement =
+      new AddressIndex(std::move(ranges), current_.load()->version() + 1);
   replaced_.push_back(current_.exchange(replacement, std::memory_order_seq_cst));
   if (num_readers_.load(std::memory_order_seq_cst) != 0) return;
   for (const AddressIndex* index : replaced_) delete index;

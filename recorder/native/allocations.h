@@ -13,22 +13,29 @@ struct LiveRange {
   uint32_t allocation_id;
 };
 
+// False for nearly every word that is no address.
+struct AddressBounds {
+  uint64_t lowest = 0, span = 0;
+
+  bool may_hold(uint64_t word) const { return word - lowest < span; }
+};
+
 // Ranges without overlaps, in the order of their addresses. Over their begins lie
 // levels, each with every eighth key of the one below: a look-up reads one cache line
-// of each, and has no branches to mispredict. This is most of what a launch costs.
+// of each, and has no branches to mispredict.
 class AddressIndex {
  public:
   AddressIndex() = default;
-  explicit AddressIndex(std::vector<LiveRange> ranges);
+  AddressIndex(std::vector<LiveRange> ranges, uint64_t version);
 
   const std::vector<LiveRange>& ranges() const { return ranges_; }
 
-  // False for nearly every word that is no address.
-  bool may_hold(uint64_t word) const { return word - lowest_ < span_; }
+  uint64_t version() const { return version_; }
+  const AddressBounds& bounds() const { return bounds_; }
 
   // The range that holds the address, or null.
   const LiveRange* find(uint64_t address) const {
-    return may_hold(address) ? search(address) : nullptr;
+    return bounds_.may_hold(address) ? search(address) : nullptr;
   }
 
  private:
@@ -42,7 +49,8 @@ class AddressIndex {
   const LiveRange* search(uint64_t address) const;
 
   std::vector<LiveRange> ranges_;
-  uint64_t lowest_ = 0, span_ = 0;
+  uint64_t version_ = 0;
+  AddressBounds bounds_;
   std::vector<Keys> levels_[kMaxLevels];  // the begins first
   size_t num_levels_ = 0;
 };
@@ -59,7 +67,9 @@ class LiveAllocations {
     View& operator=(const View&) = delete;
     ~View() { num_readers_.fetch_sub(1, std::memory_order_seq_cst); }
 
-    bool may_hold(uint64_t word) const { return index_.may_hold(word); }
+    // Another one whenever there is another allocation or one less.
+    uint64_t version() const { return index_.version(); }
+    const AddressBounds& bounds() const { return index_.bounds(); }
 
     // The allocation that holds the address, or null.
     const LiveRange* find(uint64_t address) const { return index_.find(address); }

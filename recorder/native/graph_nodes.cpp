@@ -55,6 +55,11 @@ void GraphNodeReader::append(CUgraphNode handle, std::vector<GraphNode>& nodes) 
   }
 }
 
+std::vector<AccessRecord> GraphNodeReader::take_accesses() {
+  const Accesses found = accesses_.found();
+  return {found.begin, found.begin + found.count};
+}
+
 bool GraphNodeReader::read(const CUDA_KERNEL_NODE_PARAMS_v2& parameters,
                            GraphNode& node) {
   return read_kernel(parameters, node);
@@ -84,7 +89,7 @@ bool GraphNodeReader::read_kernel(const Parameters& parameters, GraphNode& node)
   } else if (p.extra != nullptr) {
     accesses_.scan_buffer(p.extra);
   }
-  node.accesses = {accesses_.begin(), accesses_.end()};
+  node.accesses = take_accesses();
   return true;
 }
 
@@ -94,7 +99,7 @@ bool GraphNodeReader::read(const CUDA_MEMCPY3D& parameters, GraphNode& node) {
   const LiveAllocations::View live(live_);
   accesses_.start(live, tensor_maps_);
   add_copy(accesses_, parameters);
-  node.accesses = {accesses_.begin(), accesses_.end()};
+  node.accesses = take_accesses();
   return true;
 }
 
@@ -116,7 +121,7 @@ bool GraphNodeReader::read_set(const Parameters& parameters, GraphNode& node) {
   accesses_.start(live, tensor_maps_);
   add_set(accesses_, parameters.dst, parameters.pitch,
           parameters.width * parameters.elementSize, parameters.height);
-  node.accesses = {accesses_.begin(), accesses_.end()};
+  node.accesses = take_accesses();
   return true;
 }
 

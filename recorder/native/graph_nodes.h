@@ -46,6 +46,7 @@ class GraphNodeReader {
  private:
   void append(CUgraph graph, std::vector<GraphNode>& nodes);
   void append(CUgraphNode handle, std::vector<GraphNode>& nodes);
+  std::vector<AccessRecord> take_accesses();
   template <typename Parameters>
   bool read_kernel(const Parameters& parameters, GraphNode& node);
   template <typename Parameters>

@@ -44,14 +44,13 @@ const Launches::Recorded& Launches::record_untimed(const ApiCall& api,
   thread_local Recorded recorded;
   LaunchRecord& launch = recorded.launch = {};
   Launched& launched = recorded.launched = {};
-  AccessCollector& accesses = recorded.accesses;
   launch.host_ns = now_ns();
   launch.correlation_id = call.correlationId;
   launch.kind = static_cast<uint32_t>(api.kind);
   launch.device = contexts_.find(call.context).device;
   const LiveAllocations::View live(live_);
-  accesses.start(live, tensor_maps_);
-  api.read(call.functionParams, launch, launched, accesses);
+  recorded.collector.start(live, tensor_maps_);
+  api.read(call.functionParams, launch, launched, recorded.collector);
   if (api.per_thread_stream && launch.stream == 0) {
     launch.stream = reinterpret_cast<uint64_t>(CU_STREAM_PER_THREAD);
   }
@@ -63,20 +62,39 @@ const Launches::Recorded& Launches::record_untimed(const ApiCall& api,
   if (api.kind == LaunchKind::kKernel) {
     const FunctionLayout& layout = layouts_.get(launched.function, call.symbolName);
     launch.name_id = layout.name_id;
-    if (launched.kernel_params != nullptr) {
-      accesses.scan_parameters(layout, launched.kernel_params);
-    } else if (launched.extra != nullptr) {
-      accesses.scan_buffer(launched.extra);
-    }
+    recorded.accesses = scan(layout, launched, live, recorded.collector);
   } else {
     launch.name_id = spool_.name_id(call.functionName);
+    recorded.accesses = recorded.collector.found();
   }
-  spool_.append_launch(launch);
-  accesses.write(launch.launch_id, spool_.accesses);
-  if (api.kind == LaunchKind::kGraph) {
-    graphs_.add_launch(launch.launch_id, launched.graph);
-  }
+  write(recorded);
   return recorded;
+}
+
+Accesses Launches::scan(const FunctionLayout& layout, const Launched& launched,
+                        const LiveAllocations::View& live,
+                        AccessCollector& collector) const {
+  if (launched.kernel_params != nullptr) {
+    if (ScanMemo* memo = ScanMemo::of_this_thread()) {
+      return memo->scan(layout, launched.kernel_params, live, tensor_maps_, collector);
+    }
+    collector.scan_parameters(layout, launched.kernel_params);
+  } else if (launched.extra != nullptr) {
+    collector.scan_buffer(launched.extra);
+  }
+  return collector.found();
+}
+
+void Launches::write(Recorded& recorded) {
+  const uint64_t launch_id = spool_.append_launch(recorded.launch);
+  const Accesses& accesses = recorded.accesses;
+  for (size_t i = 0; i < accesses.count; ++i) accesses.begin[i].launch_id = launch_id;
+  if (accesses.count > 0) spool_.accesses.append(accesses.begin, accesses.count);
+  const uint32_t num_dropped = recorded.collector.num_dropped();
+  if (num_dropped > 0) spool_.accesses.file().count_dropped(num_dropped);
+  if (recorded.launch.kind == static_cast<uint32_t>(LaunchKind::kGraph)) {
+    graphs_.add_launch(launch_id, recorded.launched.graph);
+  }
 }
 
 const SubmittedLaunch* Launches::record_for_inspection(const ApiCall& api,
@@ -89,8 +107,8 @@ const SubmittedLaunch* Launches::record_for_inspection(const ApiCall& api,
                api.kind,
                call.context,
                reinterpret_cast<CUstream>(recorded.launch.stream),
-               recorded.accesses.begin(),
-               recorded.accesses.size()};
+               recorded.accesses.begin,
+               recorded.accesses.count};
   if (api.kind == LaunchKind::kGraph) {
     of_graph = graphs_.accesses_of(recorded.launched.graph);
     submitted.accesses = of_graph.data();

@@ -14,6 +14,7 @@
 #include "recorder/native/function_layouts.h"
 #include "recorder/native/graphs.h"
 #include "recorder/native/inspector.h"
+#include "recorder/native/scan_memo.h"
 #include "recorder/native/spool.h"
 #include "recorder/native/tensor_maps.h"
 
@@ -52,11 +53,15 @@ class Launches {
   struct Recorded {
     LaunchRecord launch;
     Launched launched;
-    AccessCollector accesses;
+    AccessCollector collector;
+    Accesses accesses;
     bool is_captured;
   };
 
   const Recorded& record_untimed(const ApiCall& api, const CUpti_CallbackData& call);
+  Accesses scan(const FunctionLayout& layout, const Launched& launched,
+                const LiveAllocations::View& live, AccessCollector& collector) const;
+  void write(Recorded& recorded);
   bool is_captured(const LaunchRecord& launch) const;
 
   const DriverApi& driver_;

@@ -75,7 +75,7 @@ void AccessCollector::scan_words(const void* bytes, uint32_t num_bytes,
     }
     uint64_t word;
     memcpy(&word, block + at, kWord);
-    if (live_->may_hold(word)) {
+    if (live_->bounds().may_hold(word)) {
       add_parameter(word, kUnknownBytes, AccessSource::kParameter, param_offset + at);
     }
   }
@@ -109,12 +109,6 @@ bool AccessCollector::is_new(uint64_t address, uint64_t bytes) {
   slots_[slot] = static_cast<uint16_t>(num_accesses_);
   slot_of_[num_accesses_] = slot;
   return true;
-}
-
-void AccessCollector::write(uint64_t launch_id, SpoolTable<AccessRecord>& table) {
-  for (uint32_t i = 0; i < num_accesses_; ++i) accesses_[i].launch_id = launch_id;
-  if (num_accesses_ > 0) table.append(accesses_, num_accesses_);
-  if (num_dropped_ > 0) table.file().count_dropped(num_dropped_);
 }
 
 }  // namespace transit

@@ -1,8 +1,8 @@
 // Collects what one launch touches.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "recorder/native/allocations.h"
 #include "recorder/native/function_layouts.h"
@@ -10,6 +10,11 @@
 #include "recorder/native/tensor_maps.h"
 
 namespace transit {
+
+struct Accesses {
+  AccessRecord* begin = nullptr;
+  size_t count = 0;
+};
 
 // One per thread, used for one launch after the other: no memory is taken per launch.
 class AccessCollector {
@@ -26,10 +31,9 @@ class AccessCollector {
   void scan_parameters(const FunctionLayout& layout, void** kernel_params);
   void scan_buffer(void** extra);
 
-  const AccessRecord* begin() const { return accesses_; }
-  const AccessRecord* end() const { return accesses_ + num_accesses_; }
-  size_t size() const { return num_accesses_; }
-  void write(uint64_t launch_id, SpoolTable<AccessRecord>& table);
+  // Valid until the next start().
+  Accesses found() { return {accesses_, num_accesses_}; }
+  uint32_t num_dropped() const { return num_dropped_; }
 
  private:
   // A parameter block has at most 32764 bytes; longer batches of copies are counted as

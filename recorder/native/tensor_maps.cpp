@@ -138,6 +138,7 @@ void TensorMaps::remember(const void* descriptor, const TensorRange& range) {
   const size_t bit = filter_bit(descriptor);
   table->filter[bit / 64].fetch_or(uint64_t{1} << (bit % 64),
                                    std::memory_order_release);
+  version_.fetch_add(1, std::memory_order_release);
 }
 
 // Every word of the slot is read with acquire order, so that the second look at the

@@ -33,6 +33,15 @@ class TensorMaps {
   // At both sites of a call. False: the call is not about tensor maps.
   bool on_driver_call(CUpti_CallbackId cbid, const CUpti_CallbackData& call);
 
+  // Another one whenever find() may have another answer; 0 as long as all are alike.
+  uint64_t version() const { return version_.load(std::memory_order_acquire); }
+
+  // False for nearly all bytes that are no descriptor.
+  bool may_hold(const void* bytes) const {
+    const Table* table = table_.load(std::memory_order_acquire);
+    return table != nullptr && table->may_hold(bytes);
+  }
+
   // The tensor that a descriptor at `bytes` stands for. False if these bytes are none,
   // or one that was not seen being encoded.
   bool find(const void* bytes, TensorRange& range) const {
@@ -84,6 +93,7 @@ class TensorMaps {
   static size_t first_slot(const Words& words);
 
   std::atomic<Table*> table_{nullptr};  // made for the first one; never destroyed
+  std::atomic<uint64_t> version_{0};
   std::mutex writing_;
   size_t next_victim_ = 0;
 };

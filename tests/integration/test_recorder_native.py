@@ -111,6 +111,50 @@ gpu.synchronize()
     assert set(names(spool, "activity")) == {"scale", "<unknown>"}
 
 
+def test_a_launch_that_is_made_again_touches_what_is_there_then(jobs: Jobs) -> None:
+    x, y = jobs.run("""
+gpu = open_gpu()
+x, y = gpu.alloc(1024).address, int(call(cu.cuMemAlloc, 4096))
+def work():
+    for to, by in (y, x), (x, y), (y, y), (x, x + 8), (y, 0), (0, y):
+        gpu.launch("scale", (1, 1), (1, 1), (to, ctypes.c_void_p),
+                   (by, ctypes.c_void_p), (2.0, ctypes.c_float), (0, ctypes.c_size_t))
+    gpu.synchronize()
+work()
+work()
+call(cu.cuMemFree, y)
+work()
+assert int(call(cu.cuMemAlloc, 4096)) == y
+work()
+print(json.dumps([x, y]))
+""")
+    spool = jobs.spool()
+    launches, accesses = spool.records["launch"], spool.records["access"]
+    assert len(launches) == 4 * 6
+    found = [
+        accesses[accesses["launch_id"] == launch][
+            ["address", "allocation_id", "param_offset"]
+        ].tolist()
+        for launch in range(len(launches))
+    ]
+    first, second = spool.records["allocation"]["allocation_id"][[0, 1]].tolist()
+    third = int(spool.records["allocation"]["allocation_id"][-1])
+
+    def expected(of_y: int | None) -> list[list[tuple[int, int, int]]]:
+        launches = [[y, x], [x, y], [y, None], [x, x + 8], [y, None], [None, y]]
+        ids = {y: of_y, x: first, x + 8: first, None: None}
+        return [
+            [
+                (address, number, 8 * place)
+                for place, address in enumerate(launch)
+                if address is not None and (number := ids[address]) is not None
+            ]
+            for launch in launches
+        ]
+
+    assert found == [*expected(second) * 2, *expected(None), *expected(third)]
+
+
 def test_argument_buffers_are_scanned(jobs: Jobs) -> None:
     x, y = jobs.run("""
 gpu = open_gpu()

@@ -80,6 +80,28 @@ print(json.dumps([x.address, y.address]))
     assert set(spool.records["access"]["param_offset"][own]) == {128}
 
 
+def test_a_launch_that_is_made_again_knows_new_tensor_maps(jobs: Jobs) -> None:
+    x = jobs.run(
+        TENSORS
+        + """
+x = gpu.alloc(64).address
+arguments, same = Arguments(), Arguments()
+arguments.encode(x, (16,), ())
+ctypes.c_uint64.from_address(arguments.start + 24).value = 8  # its size: nobody's now
+arguments.launch(gpu, function)
+same.encode(x, (8,), ())
+assert ctypes.string_at(same.start, 128) == ctypes.string_at(arguments.start, 128)
+arguments.launch(gpu, function)
+gpu.synchronize()
+print(json.dumps(x))
+"""
+    )
+    spool = jobs.spool()
+
+    assert accesses_of(spool, 0) == set()
+    assert accesses_of(spool, 1) == tensor(x, 32)
+
+
 def test_the_extent_follows_from_type_and_strides(jobs: Jobs) -> None:
     shapes: list[tuple[Any, ...]] = [
         ((100,), (), FLOAT32, 0, 400),
