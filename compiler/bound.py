@@ -43,9 +43,19 @@ class Fractions:
     slot_ns: Floats
 
 
-def solve(model: Model, slots: Slots, link: Link) -> Fractions | None:
-    """Return the best step of a model looked at in slots; None if nothing fits."""
-    return _Bound(model, slots, link).solve()
+def solve(
+    model: Model,
+    slots: Slots,
+    link: Link,
+    *,
+    whole_runs: bool = False,
+    most_absent: Floats | None = None,
+) -> Fractions | None:
+    """Return the best step of a model looked at in slots; None if nothing fits.
+
+    With `whole_runs` all accesses of a run are alike, as those of schedules are.
+    """
+    return _Bound(model, slots, link, whole_runs, most_absent).solve()
 
 
 class _Bound:
@@ -58,8 +68,19 @@ class _Bound:
     `away` (GiB absent), `early` (loaded before it is due), `late` (not yet stored).
     """
 
-    def __init__(self, model: Model, slots: Slots, link: Link) -> None:
+    def __init__(
+        self,
+        model: Model,
+        slots: Slots,
+        link: Link,
+        whole_runs: bool,
+        most_absent: Floats | None = None,
+    ) -> None:
         self.model, self.slots, self.link = model, slots, link
+        self.whole_runs = whole_runs
+        self.most_absent = (
+            np.ones(len(slots.gaps)) if most_absent is None else most_absent
+        )
         self.program = LinearProgram()
         gaps = slots.gaps
         self.size = model.num_pieces[gaps.region] / GIB
@@ -86,7 +107,8 @@ class _Bound:
             count, upper=np.where(runs_with(~possible), 0.0, 1.0)
         )
         self.written_in_place = self.in_place.copy()
-        mixed = np.flatnonzero(self.writes & runs_with(~accesses.writes))
+        is_mixed = self.writes & runs_with(~accesses.writes)
+        mixed = np.flatnonzero(is_mixed & ~self.whole_runs)
         barred = runs_with(accesses.writes & ~possible)[mixed]
         self.written_in_place[mixed] = self.program.columns(
             len(mixed), upper=np.where(barred, 0.0, 1.0)
@@ -114,18 +136,37 @@ class _Bound:
         self.load = columns(count, cost=weight * GIB / link.load / MS)
         self.store = columns(count, cost=weight * GIB / link.store / MS)
         self.away, self.early, self.late = (columns(count) for _ in range(3))
+        self.unstored, self.used = (columns(count) for _ in range(2))
 
     def _add_copies(self) -> None:
         """Load what is away and used on the GPU; store what was written there once."""
         gaps, program = self.slots.gaps, self.program
         live = np.flatnonzero(self.is_live)
-        self.loaded = program.columns(len(gaps), upper=np.where(gaps.dead, 0.0, 1.0))
+        self.loaded = program.columns(
+            len(gaps), upper=np.where(gaps.dead, 1.0, self.most_absent)
+        )
+        limited = live[self.most_absent[live] < 1]
+        rows = np.arange(len(limited))
+        program.at_most(
+            self.most_absent[limited],
+            Term(rows, self.absent[limited], 1.0),
+            Term(rows, self.in_place[gaps.run_before[limited]], -1.0),
+        )
         rows = np.arange(len(live))
         program.at_most(
             np.zeros(len(live)),
             Term(rows, self.absent[live], 1.0),
             Term(rows, self.loaded[live], -1.0),
             Term(rows, self.in_place[gaps.run_after[live]], -1.0),
+        )
+        # What comes into being in host memory has to be loaded for other accesses.
+        born = np.flatnonzero(gaps.dead & (self.in_place != self.written_in_place))
+        rows = np.arange(len(born))
+        program.at_most(
+            np.zeros(len(born)),
+            Term(rows, self.written_in_place[born], 1.0),
+            Term(rows, self.in_place[born], -1.0),
+            Term(rows, self.loaded[born], -1.0),
         )
         self.previous, self.origin = self._since_written()
         dirty = np.flatnonzero(self.is_live & (self.origin >= 0))
@@ -177,30 +218,16 @@ class _Bound:
         gaps, program, count = self.slots.gaps, self.program, len(self.slots)
         slot = np.arange(count)
         following = (slot + 1) % count
-        live = np.flatnonzero(self.is_live)
-        self._add_away(live)
+        self._add_away(np.flatnonzero(self.is_live))
         # What is early: grows by loads, shrinks by what falls due.
         program.equal(
             np.zeros(count),
             Term(slot, self.early[following], 1.0),
             Term(slot, self.early, -1.0),
             Term(slot, self.load, -1.0),
-            Term(gaps.due_slot[live], self.loaded[live], self.size[live]),
+            Term(gaps.due_slot, self.loaded, self.size),
         )
-        dirty = np.flatnonzero(self.origin >= 0)
-        again = np.flatnonzero(self.previous >= 0)
-        program.equal(
-            np.zeros(count),
-            Term(slot, self.late[following], 1.0),
-            Term(slot, self.late, -1.0),
-            Term(slot, self.store, 1.0),
-            Term(gaps.released_slot[dirty], self.stored[dirty], -self.size[dirty]),
-            Term(
-                gaps.released_slot[again],
-                self.stored[self.previous[again]],
-                self.size[again],
-            ),
-        )
+        self._add_late()
         checkpoint = self.slots.checkpoint
         room = (self.model.budget_pieces - self.model.live_pieces[checkpoint]) / GIB
         program.at_most(
@@ -217,31 +244,74 @@ class _Bound:
             Term(slot, self.late, 1.0),
         )
 
-    def _add_away(self, live: Ints) -> None:
-        """Sum up what is absent at each checkpoint, each from the one before it."""
+    def _add_late(self) -> None:
+        """What is stored can be so once it is written, and must be when it leaves."""
         gaps, program, count = self.slots.gaps, self.program, len(self.slots)
+        slot = np.arange(count)
+        dirty = np.flatnonzero(self.origin >= 0)
+        again = dirty[self.previous[dirty] >= 0]
+        written = gaps.released_slot[self.origin]
+        program.equal(
+            np.zeros(count),
+            Term(slot, self.unstored[(slot + 1) % count], 1.0),
+            Term(slot, self.unstored, -1.0),
+            Term(slot, self.store, 1.0),
+            Term(written[dirty], self.stored[dirty], -self.size[dirty]),
+            Term(written[again], self.stored[self.previous[again]], self.size[again]),
+        )
+        # Between its last write and its leaving, it is no matter if it is stored.
+        first = (written[again] + 1) % count
+        covered = (gaps.released_slot[again] + 1 - first) % count
+        self._sum_over(
+            self.used,
+            np.r_[first, first],
+            np.r_[covered, covered],
+            np.r_[self.stored[again], self.stored[self.previous[again]]],
+            np.r_[self.size[again], -self.size[again]],
+        )
+        program.at_most(
+            np.zeros(count),
+            Term(slot, self.unstored, 1.0),
+            Term(slot, self.used, -1.0),
+            Term(slot, self.late, -1.0),
+        )
+
+    def _add_away(self, live: Ints) -> None:
+        gaps = self.slots.gaps
         covering = live[gaps.num_covered[live] > 0]
-        first = gaps.first_covered[covering]
-        stop = first + gaps.num_covered[covering]  # one turn after `first` at most
-        size, absent = self.size[covering], self.absent[covering]
+        self._sum_over(
+            self.away,
+            gaps.first_covered[covering],
+            gaps.num_covered[covering],
+            self.absent[covering],
+            self.size[covering],
+        )
+
+    def _sum_over(
+        self, totals: Ints, first: Ints, covered: Ints, column: Ints, size: Floats
+    ) -> None:
+        """Let totals, by checkpoint, sum up what covers some checkpoints from a first.
+
+        Each is had from the one before it, which takes far fewer coefficients.
+        """
+        program, count = self.program, len(self.slots)
+        stop = first + covered  # one turn after `first` at most
         later = np.arange(1, count)
-        begins = (first > 0) & (gaps.num_covered[covering] < count)
-        ends = (stop % count > 0) & (gaps.num_covered[covering] < count)
+        partly = (covered > 0) & (covered < count)
+        begins, ends = partly & (first > 0), partly & (stop % count > 0)
         program.equal(
             np.zeros(count - 1),
-            Term(later - 1, self.away[later], 1.0),
-            Term(later - 1, self.away[later - 1], -1.0),
-            Term(first[begins] - 1, absent[begins], -size[begins]),
-            Term(stop[ends] % count - 1, absent[ends], size[ends]),
+            Term(later - 1, totals[later], 1.0),
+            Term(later - 1, totals[later - 1], -1.0),
+            Term(first[begins] - 1, column[begins], -size[begins]),
+            Term(stop[ends] % count - 1, column[ends], size[ends]),
         )
-        at_zero = (first == 0) | (stop > count)
-        none = np.zeros(1, np.int64)
+        at_zero = (covered > 0) & ((first == 0) | (stop > count))
+        chosen = np.flatnonzero(at_zero)
         program.equal(
             np.zeros(1),
-            Term(none, self.away[:1], 1.0),
-            Term(
-                np.zeros(int(at_zero.sum()), np.int64), absent[at_zero], -size[at_zero]
-            ),
+            Term(np.zeros(1, np.int64), totals[:1], 1.0),
+            Term(np.zeros_like(chosen), column[chosen], -size[chosen]),
         )
 
     def _in_place_at_checkpoints(self) -> list[Term]:
@@ -282,11 +352,19 @@ class _Bound:
             Term(slots.slot[slow], extra, 1.0),
         )
         reads, writes = accesses.reads[used], writes[used]
-        both_ways = np.where(reads & writes, 1.0, 0.5)
-        for share, loads, stores in (
-            (reads * 1.0, GIB / link.load / MS, 0.0),
-            (writes * 1.0, 0.0, GIB / link.store / MS),
-            (both_ways, GIB / link.both / MS / 2, GIB / link.both / MS / 2),
+        # Copies each way, alone and while the other way is in use too. What lies
+        # between is had by turns: one way alone is a corner, both at once another.
+        load, store = GIB / link.load / MS, GIB / link.store / MS
+        both = GIB / link.both / MS
+        for loads, stores, share in (
+            (load, 0.0, reads * 1.0),
+            (0.0, store, writes * 1.0),
+            (load, max(both - load, 0.0), reads * np.where(writes, 1.0, load / both)),
+            (
+                max(both - store, 0.0),
+                store,
+                writes * np.where(reads, 1.0, store / both),
+            ),
         ):
             program.at_most(
                 np.zeros(count),

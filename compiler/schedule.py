@@ -8,7 +8,7 @@ import numpy as np
 
 from transit.compiler.arrays import Bools, Floats, Ints, sum_by
 from transit.compiler.bound import Fractions
-from transit.compiler.model import Model
+from transit.compiler.model import Accesses, Model
 from transit.compiler.slots import Slots
 
 # What the solver leaves of zero or one.
@@ -33,12 +33,14 @@ class Windows:
 
     The launches at `first` to `last`, around the iteration, find the part on the GPU.
     Before them it is loaded, unless what it holds is dead by then; after them it is
-    stored, unless the host's copy is good or it is dead. By part and position.
+    stored, unless the host's copy is good or it is dead. From the end of the launch at
+    `written` on, the last one that writes, it can be stored although it is still read.
     """
 
     part: Ints
     first: Ints
     last: Ints
+    written: Ints
     load: Bools
     store: Bools
 
@@ -70,8 +72,8 @@ def round_up(model: Model, slots: Slots, choice: Fractions) -> Schedule:
     """
     gaps = slots.gaps
     size = model.num_pieces[gaps.region]
-    absent = np.ceil(choice.absent * size - TOLERANCE).astype(np.int64)
-    in_place = np.ceil(choice.in_place * size - TOLERANCE).astype(np.int64)
+    absent = np.rint(choice.absent * size).astype(np.int64)
+    in_place = np.rint(choice.in_place * size).astype(np.int64)
     parts = _parts(model, gaps.region, np.r_[absent, in_place])
     part, gap = _pair(parts, gaps.region, len(model.num_pieces))
     stop = parts.first_piece[part] + parts.num_pieces[part]
@@ -125,10 +127,12 @@ def _schedule(
     tails = _next_around(heads, tails, part)
     writes = sum_by(slots.run, accesses.writes, len(gaps))[gap] > 0
     written = _sum_around(writes, heads, tails, starts[part[heads]], part)
+    last_access = gaps.access[gap[following[tails]]]
     windows = Windows(
         part=part[heads],
         first=accesses.position[accesses.following[gaps.access[gap[heads]]]],
-        last=accesses.position[gaps.access[gap[following[tails]]]],
+        last=accesses.position[last_access],
+        written=accesses.position[_last_write(accesses, last_access)],
         load=~gaps.dead[gap[heads]],
         store=(written > 0) & ~gaps.dead[gap[following[tails]]],
     )
@@ -141,6 +145,19 @@ def _schedule(
         windows=windows,
         in_place=in_place.astype(np.int64)[slots.run],
     )
+
+
+def _last_write(accesses: Accesses, access: Ints) -> Ints:
+    """Return each access's latest one that writes, itself or before it, around."""
+    region = accesses.region
+    first = np.searchsorted(region, region[access])
+    last = np.searchsorted(region, region[access], side="right") - 1
+    latest = np.maximum.accumulate(
+        np.where(accesses.writes, np.arange(len(region)), -1)
+    )
+    here = latest[access]
+    found = np.where(here >= first, here, latest[last])
+    return np.where(found >= first, found, access)
 
 
 def _next_around(heads: Ints, tails: Ints, part: Ints) -> Ints:

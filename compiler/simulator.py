@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import cycle, islice
 
 import numpy as np
 
-from transit.compiler.arrays import Floats, Ints, sum_by
+from transit.compiler.arrays import Bools, Floats, Ints, sum_by
 from transit.compiler.link import Link
 from transit.compiler.model import Model, sum_between
 from transit.compiler.schedule import Schedule
@@ -34,16 +35,33 @@ STEADY = 1e-3
 class Simulated:
     """A steady step as the model sees it.
 
-    `issue` is, for each window, the position at which its load first began, and
-    `stall_ns` how long each launch waited for memory or data.
+    `issue` is, for each window, the position at which its load began. `timeline` tells
+    of the step's segments: stretches of launches between which windows begin and end.
     """
 
     step_ns: float
     issue: Ints
-    stall_ns: Floats
     loaded_pieces: int
     stored_pieces: int
     peak_pieces: int
+    timeline: Timeline
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What happened in each segment, from the one at position 0 on.
+
+    It begins with the launch at `position`, which waited for `stall_ns` from `start_ns`
+    on. `used_pieces` are on the GPU when it begins; `loaded_pieces` and `stored_pieces`
+    crossed the link until the next.
+    """
+
+    position: Ints
+    start_ns: Floats
+    stall_ns: Floats
+    used_pieces: Ints
+    loaded_pieces: Ints
+    stored_pieces: Ints
 
 
 def simulate(model: Model, schedule: Schedule, link: Link) -> Simulated:
@@ -86,13 +104,15 @@ class _Segments:
     def __init__(self, model: Model, schedule: Schedule) -> None:
         windows, count = schedule.windows, model.num_launches
         duration, free_load, free_store = _durations(model, schedule)
-        cuts = np.r_[0, windows.first, (windows.last + 1) % count]
+        ends = np.r_[windows.last, windows.written[windows.store]]
+        cuts = np.r_[0, windows.first, (ends + 1) % count]
         changes = [np.flatnonzero(np.diff(f)) + 1 for f in (free_load, free_store)]
         self.start = np.unique(np.concatenate([cuts, *changes]))
         self.duration = np.add.reduceat(duration, self.start)
         self.free_load, self.free_store = free_load[self.start], free_store[self.start]
         self.first = np.searchsorted(self.start, windows.first)
         self.last = np.searchsorted(self.start, windows.last, side="right") - 1
+        self.written = np.searchsorted(self.start, windows.written, side="right") - 1
         self.wraps = windows.last < windows.first
         self.pieces = schedule.parts.num_pieces[windows.part]
         resident = schedule.parts.num_pieces[schedule.resident].sum()
@@ -125,6 +145,7 @@ class _Simulation:
         self.due = deque(islice(self.upcoming, ahead))
         self.at_first = _grouped(segments.first, len(segments))
         self.at_last = _grouped(segments.last, len(segments))
+        self.at_written = _grouped(segments.written, len(segments), self.windows.store)
         self.pieces = segments.pieces.tolist()
         self.to_load = [0] * len(self.windows)  # pieces of each window
         num_parts = int(self.windows.part.max(initial=0)) + 1
@@ -134,51 +155,74 @@ class _Simulation:
         self.preceding = _preceding(self.windows.part, order)
         self.latest = np.zeros(num_parts, np.int64)  # window that each part left last
         self.latest[self.windows.part[order]] = order
-        self.to_store: deque[list[int]] = deque()
+        # Pieces of windows to store, the first to be released first.
+        self.to_store: list[tuple[int, int]] = []
+        self.store_left = [0] * len(self.windows)
+        self.stored = [0] * len(self.windows)
+        self.is_released = [False] * len(self.windows)
         self.early = np.zeros(len(segments), np.int64)
         self.segment, self.now_ns = 0, 0.0
         self.issue = segments.start[segments.first]
-        self.stall_ns = np.zeros(len(segments))
+        self.begin_ns, self.stall_ns = np.zeros((2, len(segments)))
+        self.used_at, self.loaded, self.stored_in = np.zeros(
+            (3, len(segments)), np.int64
+        )
+        self.turn = 0
         # Before the first launch, what is on the GPU over the iteration's end is there.
         begun = np.flatnonzero(segments.wraps)
         self.is_home[self.windows.part[begun]] = False
         self.used = int(segments.fixed[0] + segments.pieces[begun].sum())
         self.peak = self.used
+        for window in begun[self.windows.store[begun]].tolist():
+            if segments.written[window] >= segments.first[window]:
+                self._written(window)
 
     def run(self) -> Simulated:
         """Run whole steps until one takes as long as the one before it."""
         step_ns, count = np.inf, 0
         while True:
             began_ns = self.now_ns
-            self.moved = [0, 0]
+            self.loaded[:], self.stored_in[:] = 0, 0
             self.peak = 0
             for self.segment in range(len(self.segments)):
                 self._run_segment()
             before_ns, step_ns = step_ns, self.now_ns - began_ns
             count += 1
+            self.turn += 1
             if abs(step_ns - before_ns) <= STEADY * step_ns or count == MAX_STEPS:
                 return Simulated(
                     step_ns=step_ns,
                     issue=self.issue,
-                    stall_ns=self.stall_ns,
-                    loaded_pieces=self.moved[0],
-                    stored_pieces=self.moved[1],
+                    loaded_pieces=int(self.loaded.sum()),
+                    stored_pieces=int(self.stored_in.sum()),
                     peak_pieces=self.peak,
+                    timeline=Timeline(
+                        position=self.segments.start,
+                        start_ns=self.begin_ns - began_ns,
+                        stall_ns=self.stall_ns,
+                        used_pieces=self.used_at,
+                        loaded_pieces=self.loaded,
+                        stored_pieces=self.stored_in,
+                    ),
                 )
 
     def _run_segment(self) -> None:
         segment = self.segment
+        self.begin_ns[segment] = self.now_ns
         waited_ns = 0.0
         self._begin_transfers()
         while not self._may_enter():
             waited_ns += self._advance(np.inf, 1.0, 1.0)
         self.stall_ns[segment] = waited_ns
         self._enter()
+        self.used_at[segment] = self.used
         left = float(self.segments.duration[segment])
         free = self.segments.free_load[segment], self.segments.free_store[segment]
         while left > 0:
             left -= self._advance(left, *free)
         self.early[segment] = 0
+        for window in self.at_written[segment]:
+            self._written(window)
         for window in self.at_last[segment]:
             self._release(window)
 
@@ -207,10 +251,18 @@ class _Simulation:
                 self.is_home[self.windows.part[window]] = False
         self.peak = max(self.peak, self.used)
 
+    def _written(self, window: int) -> None:
+        """Let a window be stored, in the order in which windows are released."""
+        last = int(self.segments.last[window])
+        turn = self.turn + (self.now_ns > 0 and last < self.segments.written[window])
+        heappush(self.to_store, (turn * len(self.segments) + last, window))
+        self.store_left[window] = self.pieces[window]
+
     def _release(self, window: int) -> None:
         self.is_loaded[window] = False
         if self.windows.store[window]:
-            self.to_store.append([window, self.pieces[window]])
+            self.is_released[window] = True
+            self._forget_stored(window)
         else:
             self.used -= self.pieces[window]
             self._go_home(window)
@@ -235,7 +287,7 @@ class _Simulation:
             window = self.load.window
             self.to_load[window] -= self.load.pieces
             self.is_loaded[window] = not self.to_load[window]
-            self.moved[0] += self.load.pieces
+            self.loaded[self.segment] += self.load.pieces
             self.load.window = IDLE
         if store_ns <= ns:
             self._end_store()
@@ -244,20 +296,31 @@ class _Simulation:
         return ns
 
     def _end_store(self) -> None:
-        self.used -= self.store.pieces
-        self.moved[1] += self.store.pieces
-        if not self.to_store[0][1]:
-            window, _ = self.to_store.popleft()
-            self._go_home(window)
+        window, pieces = self.store.window, self.store.pieces
         self.store.window = IDLE
+        self.stored_in[self.segment] += pieces
+        self.stored[window] += pieces
+        if self.is_released[window]:
+            self._forget_stored(window)
+
+    def _forget_stored(self, window: int) -> None:
+        """Take back the memory of what is stored and released."""
+        self.used -= self.stored[window]
+        self.stored[window] = 0
+        is_in_flight = self.store.window == window
+        if not self.store_left[window] and not is_in_flight:
+            self.is_released[window] = False
+            self._go_home(window)
 
     def _begin_transfers(self) -> None:
         if not self.store.is_busy and self.to_store:
-            head = self.to_store[0]
-            window, left = head
+            _, window = self.to_store[0]
+            left = self.store_left[window]
             pieces = min(self.chunk, left)
             self.store.begin(window, pieces, is_first=left == self.pieces[window])
-            head[1] -= pieces
+            self.store_left[window] -= pieces
+            if left == pieces:
+                heappop(self.to_store)
         if not self.load.is_busy:
             self._begin_load()
 
@@ -318,11 +381,12 @@ def _preceding(part: Ints, order: Ints) -> Ints:
     return preceding
 
 
-def _grouped(segment: Ints, count: int) -> list[list[int]]:
-    """List the windows of each segment."""
+def _grouped(segment: Ints, count: int, which: Bools | None = None) -> list[list[int]]:
+    """List the windows of each segment, or some of them."""
     groups: list[list[int]] = [[] for _ in range(count)]
-    for window, of in enumerate(segment.tolist()):
-        groups[of].append(window)
+    chosen = np.arange(len(segment)) if which is None else np.flatnonzero(which)
+    for window in chosen.tolist():
+        groups[segment[window]].append(window)
     return groups
 
 

@@ -63,7 +63,7 @@ class Slots:
 
 
 def cut(model: Model, checkpoint: Ints) -> Slots:
-    """Look at a model at some checkpoints: sorted positions, of which 0 is the first."""
+    """Look at a model at some checkpoints: sorted positions, from 0 on."""
     accesses, count = model.accesses, len(checkpoint)
     slot = np.searchsorted(checkpoint, np.arange(model.num_launches), side="right") - 1
     after = accesses.position
