@@ -8,11 +8,8 @@ import numpy as np
 
 from transit.compiler.arrays import Bools, Floats, Ints, sum_by
 from transit.compiler.bound import Fractions
-from transit.compiler.model import Accesses, Model
+from transit.compiler.model import Accesses, Model, sum_between
 from transit.compiler.slots import Slots
-
-# What the solver leaves of zero or one.
-TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -63,8 +60,37 @@ class Schedule:
     in_place: Ints
 
 
-def round_up(model: Model, slots: Slots, choice: Fractions) -> Schedule:
-    """Give every piece one place at a time, with no less memory free than chosen.
+def all_resident(model: Model) -> Schedule:
+    """Leave everything on the GPU."""
+    touched = np.unique(model.accesses.region)
+    nothing = np.zeros(0, np.int64)
+    return Schedule(
+        parts=Parts(touched, np.zeros_like(touched), model.num_pieces[touched]),
+        resident=np.ones(len(touched), np.bool_),
+        windows=Windows(
+            *(nothing, nothing, nothing, nothing),
+            load=nothing.astype(np.bool_),
+            store=nothing.astype(np.bool_),
+        ),
+        in_place=np.zeros(len(model.accesses), np.int64),
+    )
+
+
+def needed_pieces(model: Model, schedule: Schedule) -> Ints:
+    """Return what a schedule has on the GPU for the launch at each position."""
+    windows, pieces = schedule.windows, schedule.parts.num_pieces
+    held = sum_between(
+        windows.first,
+        windows.last + 1,
+        windows.last < windows.first,
+        pieces[windows.part],
+        model.num_launches,
+    )
+    return model.fixed_pieces + int(pieces[schedule.resident].sum()) + held
+
+
+def round_off(model: Model, slots: Slots, choice: Fractions) -> Schedule:
+    """Give every piece one place at a time, as near to the shares as pieces allow.
 
     The first pieces of a region are those that leave: what is absent for less of the
     region is so for pieces that are absent for more of it too, so that what the
