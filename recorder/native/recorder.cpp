@@ -73,6 +73,7 @@ void Recorder::enable_waiting_callbacks() {
   }
   enable(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING);
   enable(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING);
+  enable(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLibraryUnload);
   for (CUpti_CallbackId cbid : kCaptureCalls) {
     enable(CUPTI_CB_DOMAIN_DRIVER_API, cbid);
   }
@@ -207,6 +208,7 @@ void Recorder::on_driver_call(CUpti_CallbackId cbid, const CUpti_CallbackData& c
     if (!is_kernel) activities_.ignore_correlation(call.correlationId);
     return;
   }
+  if (cbid == CUPTI_DRIVER_TRACE_CBID_cuLibraryUnload) return layouts_.forget_all();
   if (api == nullptr && tensor_maps_.on_driver_call(cbid, call)) return;
   if (api == nullptr && graphs_.on_driver_call(cbid, call)) return;
   if (api == nullptr) {

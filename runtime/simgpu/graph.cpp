@@ -188,8 +188,7 @@ DRIVER_API(cuGraphKernelNodeGetParams_v2,
   const std::lock_guard lock(graphs().mutex);
   auto& work = find_work<KernelWork>(node);
   *parameters = {};
-  parameters->func =
-      reinterpret_cast<CUfunction>(const_cast<Function*>(work.function.get()));
+  parameters->func = work.function->handle;
   parameters->gridDimX = work.grid[0];
   parameters->gridDimY = work.grid[1];
   parameters->gridDimZ = work.grid[2];

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <fstream>
 #include <iterator>
 #include <mutex>
@@ -22,8 +23,20 @@ namespace {
 struct Modules {
   std::mutex mutex;
   std::unordered_map<const void*, std::unique_ptr<Module>> loaded;
-  std::unordered_map<const void*, FunctionRef> functions;
+  std::unordered_map<CUfunction, FunctionRef> functions;
   std::vector<FunctionRef> unloaded;  // profilers may still hold their names
+  struct alignas(64) Handle {};
+  std::deque<Handle> handles;  // what they point to
+  std::vector<CUfunction> free_handles;
+
+  CUfunction take_handle() {
+    if (free_handles.empty()) {
+      return reinterpret_cast<CUfunction>(&handles.emplace_back());
+    }
+    const CUfunction handle = free_handles.back();
+    free_handles.pop_back();
+    return handle;
+  }
 };
 
 Modules& modules() {
@@ -51,14 +64,14 @@ Module* load(const void* image) {
   std::vector<Entry> entries;
   require(parse_ptx(static_cast<const char*>(image), entries), CUDA_ERROR_INVALID_PTX);
   auto module = std::make_unique<Module>();
+  const std::lock_guard lock(modules().mutex);
   for (Entry& entry : entries) {
     const KnownKernel* kernel = find_kernel(entry);
-    module->functions.push_back(
-        std::make_shared<Function>(Function{std::move(entry), kernel, module.get()}));
+    const CUfunction handle = modules().take_handle();
+    module->functions.push_back(std::make_shared<Function>(
+        Function{std::move(entry), kernel, module.get(), handle}));
+    modules().functions[handle] = module->functions.back();
   }
-  const std::lock_guard lock(modules().mutex);
-  for (const FunctionRef& function : module->functions)
-    modules().functions[function.get()] = function;
   Module* loaded = module.get();
   modules().loaded[loaded] = std::move(module);
   return loaded;
@@ -70,30 +83,27 @@ Module& find_module(const void* handle) {
   return *found->second;
 }
 
+void check_loaded(const void* handle) {
+  const std::lock_guard lock(modules().mutex);
+  find_module(handle);
+}
+
 void unload(const void* handle) {
-  {
-    const std::lock_guard lock(modules().mutex);
-    find_module(handle);
-  }
-  notify(&Observer::module_unloaded);
   const std::lock_guard lock(modules().mutex);
   for (const FunctionRef& function : find_module(handle).functions) {
-    modules().functions.erase(function.get());
+    modules().functions.erase(function->handle);
+    modules().free_handles.push_back(function->handle);
     modules().unloaded.push_back(function);
   }
   modules().loaded.erase(handle);
 }
 
-const Function* function_named(const void* module, const char* name) {
+CUfunction function_named(const void* module, const char* name) {
   require(name);
   const std::lock_guard lock(modules().mutex);
   for (const FunctionRef& function : find_module(module).functions)
-    if (function->entry.name == name) return function.get();
+    if (function->entry.name == name) return function->handle;
   fail(CUDA_ERROR_NOT_FOUND);
-}
-
-CUfunction handle_of(const Function* function) {
-  return reinterpret_cast<CUfunction>(const_cast<Function*>(function));
 }
 
 CUfunction as_function(CUkernel kernel) { return reinterpret_cast<CUfunction>(kernel); }
@@ -156,13 +166,17 @@ DRIVER_API(cuModuleLoad, (CUmodule * module, const char* path), (module, path)) 
   *module = reinterpret_cast<CUmodule>(load(image.c_str()));
 }
 
-DRIVER_API(cuModuleUnload, (CUmodule module), (module)) { unload(module); }
+DRIVER_API(cuModuleUnload, (CUmodule module), (module)) {
+  check_loaded(module);
+  notify(&Observer::module_unloaded);
+  unload(module);
+}
 
 DRIVER_API(cuModuleGetFunction,
            (CUfunction * function, CUmodule module, const char* name),
            (function, module, name)) {
   require(function);
-  *function = handle_of(function_named(module, name));
+  *function = function_named(module, name);
 }
 
 DRIVER_API(cuModuleGetLoadingMode, (CUmoduleLoadingMode * mode), (mode)) {
@@ -186,7 +200,7 @@ DRIVER_API(cuLibraryUnload, (CUlibrary library), (library)) { unload(library); }
 DRIVER_API(cuLibraryGetKernel, (CUkernel * kernel, CUlibrary library, const char* name),
            (kernel, library, name)) {
   require(kernel);
-  *kernel = reinterpret_cast<CUkernel>(handle_of(function_named(library, name)));
+  *kernel = reinterpret_cast<CUkernel>(function_named(library, name));
 }
 
 DRIVER_API(cuLibraryGetModule, (CUmodule * module, CUlibrary library),

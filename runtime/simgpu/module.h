@@ -16,6 +16,7 @@ struct Function {
   Entry entry;
   const KnownKernel* kernel;  // null: its code cannot be run here
   Module* module;
+  CUfunction handle;  // another function's once the module is unloaded
 };
 
 // Shared with the work in flight, so that a module may be unloaded under it.

@@ -77,7 +77,7 @@ struct Observer {
   void (*graph_node_cloned)(const GraphNodeClone&);
   // Before it is, with a lock of the driver's held that entering any context takes.
   void (*context_destroyed)(CUcontext context);
-  void (*module_unloaded)();  // before it is
+  void (*module_unloaded)();  // before it is; not told of libraries
 };
 
 // What libcuda.so.1 exports for CUPTI and tests: simgpu_set_observer,

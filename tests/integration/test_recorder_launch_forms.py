@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from recorder_jobs import (
     COPY,
     FROM_COPY,
@@ -62,6 +63,44 @@ print(json.dumps([x, y]))
     assert launches["block"].tolist() == [[64, 1, 1], [32, 2, 1]]
     for launch_id in (0, 1):
         assert accesses_of(spool, launch_id) == from_kernel(x, y)
+
+
+@pytest.mark.parametrize("form", ["module", "library"])
+def test_a_handle_of_unloaded_code_is_read_anew(jobs: Jobs, form: str) -> None:
+    x, y = jobs.run(
+        SCALE
+        + """
+def launch(source, name, *parameters):
+    if FORM == "module":
+        code = call(cu.cuModuleLoadData, source)
+        function = call(cu.cuModuleGetFunction, code, name)
+        unload = cu.cuModuleUnload
+    else:
+        code = call(cu.cuLibraryLoadData, source, [], [], 0, [], [], 0)
+        function = cu.CUfunction(int(call(cu.cuLibraryGetKernel, code, name)))
+        unload = cu.cuLibraryUnload
+    call(cu.cuLaunchKernel, function, 1, 1, 1, 1, 1, 1, 0, gpu.stream,
+         tuple(zip(*parameters)), 0)
+    gpu.synchronize()
+    call(unload, code)
+    return int(function)
+
+pointer, real, size = ctypes.c_void_p, ctypes.c_float, ctypes.c_size_t
+HEAD = b".version 9.0 .target sm_90 .address_size 64 .visible .entry "
+first = launch(HEAD + b"scale(.param .u64 y, .param .u64 x, .param .f32 a, "
+               b".param .u64 n) { ret; }\\0", b"scale",
+               (y, pointer), (x, pointer), (2.0, real), (64, size))
+second = launch(HEAD + b"fill(.param .u64 x, .param .f32 a, .param .u64 n) { ret; }"
+                b"\\0", b"fill", (x, pointer), (2.0, real), (64, size))
+assert first == second
+print(json.dumps([x, y]))
+""".replace("FORM", repr(form))
+    )
+    spool = jobs.spool()
+
+    assert names(spool, "launch") == ["scale", "fill"]
+    assert accesses_of(spool, 0) == from_kernel(x, y)
+    assert accesses_of(spool, 1) == from_kernel(x)
 
 
 def test_each_thread_and_stream_is_told_apart(jobs: Jobs) -> None:

@@ -102,6 +102,39 @@ print(json.dumps(x))
     assert accesses_of(spool, 1) == tensor(x, 32)
 
 
+def test_threads_encode_tensor_maps_while_others_launch(jobs: Jobs) -> None:
+    places = jobs.run(
+        TENSORS
+        + """
+from threading import Thread
+context = call(cu.cuCtxGetCurrent)
+places = [gpu.alloc(4096).address for _ in range(4)]
+
+def work(place):
+    call(cu.cuCtxSetCurrent, context)
+    arguments = Arguments()
+    for i in range(200):
+        arguments.encode(place + 16 * i, (4,), ())
+        arguments.launch(gpu, function)
+
+threads = [Thread(target=work, args=(place,)) for place in places]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+gpu.synchronize()
+print(json.dumps(places))
+"""
+    )
+    accesses = jobs.spool().records["access"]
+
+    fields = accesses[["address", "bytes", "direction", "source"]].tolist()
+    assert sorted(fields) == sorted(
+        field
+        for place in places
+        for i in range(200)
+        for field in tensor(place + 16 * i, 16)
+    )
+
+
 def test_the_extent_follows_from_type_and_strides(jobs: Jobs) -> None:
     shapes: list[tuple[Any, ...]] = [
         ((100,), (), FLOAT32, 0, 400),
