@@ -5,9 +5,7 @@ CUPTI does that without a driver. The records are fabricated here, field by fiel
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import shutil
 import struct
 import subprocess
 from collections.abc import Callable
@@ -18,25 +16,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from native_programs import build, find_one
 
 from transit.recorder.spool import Spool
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [
-    ROOT / "tests/native/decode_activities.cpp",
-    *(
-        ROOT / "recorder/native" / f"{name}.cpp"
-        for name in (
-            "activities",
-            "cupti_api",
-            "cupti_errors",
-            "failure",
-            "spool",
-            "spool_file",
-        )
-    ),
-]
-SANITIZERS = "-fsanitize=address,undefined"
+SOURCES = ("activities", "cupti_api", "cupti_errors", "failure", "spool", "spool_file")
 NEW_MEMORY = 0xFFFF_FFFF
 NO_NAME = 0xFFFF_FFFF
 
@@ -239,34 +224,9 @@ class Decoder:
         return sizes[max(since for since in sizes if since <= self.version)]
 
 
-def nvidia_wheels() -> list[Path]:
-    found = importlib.util.find_spec("nvidia")
-    assert found, "the tests need the build requirements: pip install --group build"
-    return [Path(folder) for folder in found.submodule_search_locations or ()]
-
-
-def find_one(pattern: str) -> Path:
-    found = [path for wheel in nvidia_wheels() for path in wheel.glob(pattern)]
-    assert found, f"no {pattern} in {nvidia_wheels()}: pip install --group build"
-    return found[0]
-
-
 @pytest.fixture(scope="session")
 def decode(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
-    if not shutil.which("g++"):
-        pytest.skip("needs a C++ compiler")
-    program = tmp_path_factory.mktemp("native") / "decode_activities"
-    command = [
-        *("g++", "-std=c++17", "-g", "-O1", "-Wall", "-Wextra", f"-I{ROOT}"),
-        *("-isystem", str(find_one("**/cupti.h").parent)),
-        *map(str, SOURCES),
-        *("-o", str(program), "-pthread", "-ldl"),
-    ]
-    for sanitizers in ([SANITIZERS], []):  # not every compiler comes with them
-        done = subprocess.run([*command, *sanitizers], capture_output=True, text=True)
-        if done.returncode == 0:
-            break
-    assert done.returncode == 0, done.stderr
+    program = build("decode_activities", SOURCES, tmp_path_factory.mktemp("native"))
     # Other versions can be tried by hand; see SIZES.
     chosen = os.environ.get("TRANSIT_LIBCUPTI")
     return Decoder(program, Path(chosen) if chosen else find_one("**/libcupti.so.1?"))
