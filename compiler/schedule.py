@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transit.compiler.arrays import Bools, Floats, Ints, sum_by
+from transit.compiler.arrays import Bools, Ints, sum_by
 from transit.compiler.bound import Fractions
 from transit.compiler.model import Accesses, Model, sum_between
 from transit.compiler.slots import Slots
