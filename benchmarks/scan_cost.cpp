@@ -112,6 +112,7 @@ class Bench {
     printf("{\"name\": \"%s\", \"words\": %zu, \"pointers\": %zu, \"tensor_maps\": %zu",
            kind.name, words, kind.pointers.size(), kind.tensor_maps.size());
     const size_t count = kHotLaunches / (1 + kind.pointers.size() / 10);
+    report("first", words, time_launches(blocks_.size(), 0));
     report("hot", words, time_launches(count, 0));
     report("warm", words, time_launches(kColdLaunches, kWarmEvictedBytes));
     report("cold", words, time_launches(kColdLaunches, kColdEvictedBytes));
