@@ -19,7 +19,7 @@ import numpy as np
 from transit.compiler.arrays import Bools, Floats, Ints, sum_by
 from transit.compiler.linear import LinearProgram, Term
 from transit.compiler.link import Link
-from transit.compiler.model import Model
+from transit.compiler.model import Model, sum_between
 from transit.compiler.slots import Slots
 
 # Among equally fast steps the one that moves less: what this share of a transfer's
@@ -90,6 +90,7 @@ class _Bound:
         self._add_copies()
         self._add_memory()
         self._add_time()
+        self._add_haste()
 
     def _add_choices(self) -> None:
         accesses, slots = self.model.accesses, self.slots
@@ -137,6 +138,9 @@ class _Bound:
         self.store = columns(count, cost=weight * GIB / link.store / MS)
         self.away, self.early, self.late = (columns(count) for _ in range(3))
         self.unstored, self.used = (columns(count) for _ in range(2))
+        # What transfers cost apart from their bytes, in ms, and what of it is ahead.
+        self.load_fixed, self.store_fixed = (columns(count, cost=weight) for _ in "ab")
+        self.fixed_ahead, self.fixed_behind = (columns(count) for _ in "ab")
 
     def _add_copies(self) -> None:
         """Load what is away and used on the GPU; store what was written there once."""
@@ -228,6 +232,7 @@ class _Bound:
             Term(gaps.due_slot, self.loaded, self.size),
         )
         self._add_late()
+        self._add_fixed()
         checkpoint = self.slots.checkpoint
         room = (self.model.budget_pieces - self.model.live_pieces[checkpoint]) / GIB
         program.at_most(
@@ -274,6 +279,34 @@ class _Bound:
             Term(slot, self.unstored, 1.0),
             Term(slot, self.used, -1.0),
             Term(slot, self.late, -1.0),
+        )
+
+    def _add_fixed(self) -> None:
+        """A transfer of a share of a region costs at least that share of its fixed time.
+
+        Like copies it comes before a load is due, and after a store's last write.
+        """
+        gaps, program, count = self.slots.gaps, self.program, len(self.slots)
+        slot = np.arange(count)
+        following = (slot + 1) % count
+        load_ms, store_ms = self.link.load_fixed_ns / MS, self.link.store_fixed_ns / MS
+        program.equal(
+            np.zeros(count),
+            Term(slot, self.fixed_ahead[following], 1.0),
+            Term(slot, self.fixed_ahead, -1.0),
+            Term(slot, self.load_fixed, -1.0),
+            Term(gaps.due_slot, self.loaded, load_ms),
+        )
+        dirty = np.flatnonzero(self.origin >= 0)
+        again = dirty[self.previous[dirty] >= 0]
+        written = gaps.released_slot[self.origin]
+        program.equal(
+            np.zeros(count),
+            Term(slot, self.fixed_behind[following], 1.0),
+            Term(slot, self.fixed_behind, -1.0),
+            Term(slot, self.store_fixed, 1.0),
+            Term(written[dirty], self.stored[dirty], -store_ms),
+            Term(written[again], self.stored[self.previous[again]], store_ms),
         )
 
     def _add_away(self, live: Ints) -> None:
@@ -338,6 +371,7 @@ class _Bound:
         needed = sum_by(position, link_ms, self.model.num_launches)
         slow = np.flatnonzero(needed > duration)
         extra = program.columns(len(slow))
+        self.slow, self.extra = slow, extra
         row_of = np.full(self.model.num_launches, -1)
         row_of[slow] = np.arange(len(slow))
         counts = row_of[position] >= 0
@@ -371,8 +405,82 @@ class _Bound:
                 Term(slot, self.step, -1.0),
                 Term(slot, self.load, loads),
                 Term(slot, self.store, stores),
+                Term(slot, self.load_fixed, 1.0 if loads >= load else 0.0),
+                Term(slot, self.store_fixed, 1.0 if stores >= store else 0.0),
                 Term(of_slot, column, link_ms * share),
             )
+
+    def _add_haste(self) -> None:
+        """Loads within gaps that hardly last take their time while launches wait.
+
+        Else the program would have what one launch writes over the link loaded for the
+        next one, while others compute.
+        """
+        column, size, begin, end = self._hasty()
+        count, slot_of = len(self.slots), self.slots.slot
+        due = np.where(self.slots.checkpoint[slot_of[end]] == end, -1, 0) + slot_of[end]
+        load_ms = size * (GIB / self.link.load / MS)
+        for length in (1, 2):
+            for_slot = np.flatnonzero((due - slot_of[begin] < length) & (due >= 0))
+            hasty = np.zeros(self.model.num_launches, np.bool_)
+            inside = sum_between(
+                begin[for_slot] + 1,
+                end[for_slot],
+                np.zeros(len(for_slot), np.bool_),
+                np.ones(len(for_slot), np.int64),
+                self.model.num_launches,
+            )
+            hasty = inside > 0
+            outside = np.where(hasty, 0.0, self.model.duration_ns / MS)
+            windows = np.arange(count - length + 1)
+            compute = sum_by(slot_of, outside, count)
+            terms = []
+            side = np.zeros(len(windows))
+            for nth in range(length):
+                side -= compute[windows + nth]
+                terms.append(Term(windows, self.step[windows + nth], -1.0))
+            extra = np.flatnonzero(~hasty[self.slow])
+            for nth in range(length):
+                window = slot_of[self.slow[extra]] - nth
+                fits = (window >= 0) & (window < len(windows))
+                terms.append(Term(window[fits], self.extra[extra][fits], 1.0))
+                window = slot_of[begin[for_slot]] - nth
+                fits = (window >= 0) & (window < len(windows))
+                fits &= due[for_slot] < window + length
+                terms.append(
+                    Term(window[fits], column[for_slot][fits], load_ms[for_slot][fits])
+                )
+            self.program.at_most(side, *terms)
+
+    def _hasty(self) -> tuple[Ints, Floats, Ints, Ints]:
+        """Return loads, sizes, and between which launches they have to be made.
+
+        Of live gaps, and within runs of what is written in place and then loaded; those
+        during which less is computed than a quarter of the load takes.
+        """
+        gaps, accesses = self.slots.gaps, self.model.accesses
+        live = np.flatnonzero(self.is_live)
+        access = gaps.access[live]
+        born = np.flatnonzero(gaps.dead & (self.in_place != self.written_in_place))
+        index = np.arange(len(accesses))
+        written = np.full(len(gaps), len(accesses))
+        np.minimum.at(
+            written, self.slots.run[accesses.writes], index[accesses.writes]
+        )
+        last = np.zeros(len(gaps), np.int64)
+        np.maximum.at(last, self.slots.run, index)
+        gap = np.r_[live, born]
+        begin = np.r_[accesses.position[access], accesses.position[written[born]]]
+        end = np.r_[
+            accesses.position[accesses.following[access]],
+            accesses.position[last[born]],
+        ]
+        busy = np.r_[0.0, np.cumsum(self.model.duration_ns)]
+        computed = busy[end] - busy[np.minimum(begin + 1, len(busy) - 1)]
+        load_ns = self.model.num_pieces[gaps.region[gap]] / self.link.load
+        chosen = (end > begin) & (computed < load_ns / 4)
+        gap = gap[chosen]
+        return self.loaded[gap], self.size[gap], begin[chosen], end[chosen]
 
     def solve(self) -> Fractions | None:
         values = self.program.solve()
