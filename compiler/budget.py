@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from transit.compiler.arrays import sum_by
+from transit.compiler.model import Model
 from transit.compiler.plan import PIECE_BYTES
-from transit.compiler.policies import POLICIES, Policy
+from transit.compiler.policies import AUTO, POLICIES, Policy
 from transit.compiler.problem import Problem
 from transit.errors import BudgetError
 from transit.units import format_bytes
@@ -19,6 +21,32 @@ def smallest_budget(problem: Problem, policy: Policy) -> int:
     return problem.peak(spilled)
 
 
+def smallest_for_windows(model: Model) -> int:
+    """Return pieces without which some launch cannot run, whatever comes and goes."""
+    accesses = model.accesses
+    # What a kernel can reach in host memory needs no room.
+    pieces = np.where(
+        np.isfinite(accesses.link_ns), 0, model.num_pieces[accesses.region]
+    )
+    needed = sum_by(accesses.position, pieces, model.num_launches)
+    return int((model.fixed_pieces + needed).max(initial=0))
+
+
+def check_budget_for_windows(
+    model: Model, problem: Problem, gpu_memory_bytes: int, where: str
+) -> None:
+    """Raise `BudgetError` if some launch needs more than the budget."""
+    smallest = smallest_for_windows(model)
+    if smallest <= model.budget_pieces:
+        return
+    raise BudgetError(
+        f"{where}: policy {AUTO} needs at least {_enough(smallest)} of GPU memory, and "
+        f"the budget is {format_bytes(gpu_memory_bytes)}: "
+        f"{'; '.join(_reasons(problem, smallest, 'some launch needs the rest'))}. "
+        f"Give --gpu-memory {_enough(smallest, '')} or more"
+    )
+
+
 def check_budget(
     problem: Problem, gpu_memory_bytes: int, policy_name: str, where: str
 ) -> None:
@@ -27,14 +55,8 @@ def check_budget(
     smallest = smallest_budget(problem, policy)
     if smallest <= problem.budget:
         return
-    unmovable = int(problem.unmovable.max())
-    reasons = []
-    if unmovable:
-        reasons.append(f"{_enough(unmovable)} belong to libraries and cannot be moved")
-    if problem.regions.unexplained.any():
-        reasons.append("what is touched through pointers that no launch names stays")
-    if smallest > unmovable:
-        reasons.append("what kernels re-read stays, as the link is slow to re-read")
+    slow = "what kernels re-read stays, as the link is slow to re-read"
+    reasons = _reasons(problem, smallest, slow)
     message = (
         f"{where}: policy {policy_name} needs at least {_enough(smallest)} of GPU "
         f"memory, and the budget is {format_bytes(gpu_memory_bytes)}: "
@@ -46,6 +68,18 @@ def check_budget(
                 f", or use --policy {name}, which spills that too and may be slow"
             )
     raise BudgetError(message)
+
+
+def _reasons(problem: Problem, smallest: int, why_the_rest: str) -> list[str]:
+    unmovable = int(problem.unmovable.max())
+    reasons = []
+    if unmovable:
+        reasons.append(f"{_enough(unmovable)} belong to libraries and cannot be moved")
+    if problem.regions.unexplained.any():
+        reasons.append("what is touched through pointers that no launch names stays")
+    if smallest > unmovable:
+        reasons.append(why_the_rest)
+    return reasons
 
 
 def _enough(pieces: int, space: str = " ") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,14 +18,32 @@ MAX_ERRORS_SHOWN = 3
 
 Model = TypeVar("Model", bound=BaseModel)
 MakeError = Callable[[str], TransitError]
+Upgrade = Callable[[dict[str, Any]], None]
 
 
 def read_model(
-    model: type[Model], path: Path, *, format: str, version: int, error: MakeError
+    model: type[Model],
+    path: Path,
+    *,
+    format: str,
+    version: int,
+    error: MakeError,
+    upgrade: Upgrade | None = None,
 ) -> Model:
-    """Read a versioned JSON file into a model, or raise what ``error`` makes."""
+    """Read a versioned JSON file into a model, or raise what ``error`` makes.
+
+    Parameters
+    ----------
+    upgrade
+        Turns what an older version wrote into what this one does, in place.
+    """
     text = _read_text(path, error)
-    _check_version(_parse(text, path, error), path, format, version, error)
+    value = _check_version(_parse(text, path, error), path, format, version, error)
+    if upgrade and value["version"] < version:
+        # What is damaged is found below.
+        with suppress(LookupError, TypeError, AttributeError):
+            upgrade(value)
+        text = json.dumps(value)
     try:
         return model.model_validate_json(text)
     except ValidationError as invalid:
@@ -75,7 +94,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _check_version(
     value: object, path: Path, format: str, version: int, error: MakeError
-) -> None:
+) -> dict[str, Any]:
     if not isinstance(value, dict) or value.get("format") != format:
         raise error(f'{path}: not a {format} file (its "format" is not "{format}")')
     found = value.get("version")
@@ -86,6 +105,7 @@ def _check_version(
             f"{path}: {format} version {found} is newer than version {version}, "
             "the newest this transit reads; update transit"
         )
+    return value
 
 
 def describe(invalid: ValidationError) -> str:

@@ -1,4 +1,4 @@
-"""Write a policy's choice down as placements, each with a reason."""
+"""Write what was chosen for a GPU down as placements, each with a reason."""
 
 from __future__ import annotations
 
@@ -7,46 +7,46 @@ from itertools import groupby
 
 import numpy as np
 
-from transit.compiler.arrays import Ints
+from transit.compiler.arrays import Floats, Ints
+from transit.compiler.choice import Choice, Range
 from transit.compiler.plan import (
     MAX_BYTES,
     PIECE_BYTES,
     Allocation,
     Placement,
-    PlacementKind,
+    Window,
 )
 from transit.compiler.problem import Problem
+from transit.units import format_ns
 
 UNEXPLAINED = "touched through pointers that no launch names"
 
-# First piece, number of pieces, placement, region.
-_Range = tuple[int, int, PlacementKind, int]
 
-
-def place(
-    problem: Problem, zero_copy: Ints, *, why_spilled: str
-) -> Iterator[Allocation]:
+def place(problem: Problem, choice: Choice, busy_ns: Floats) -> Iterator[Allocation]:
     """Give every allocation its placements, sorted by ordinal.
 
     Parameters
     ----------
-    zero_copy
-        How many pieces of each region are zero-copy, counted from its end.
-    why_spilled
-        The policy's reason, for people who read the plan.
+    choice
+        Ranges that cover every region.
+    busy_ns
+        GPU time from the iteration's start to each launch, and to its end.
     """
-    allocations = problem.allocations
-    ranges: list[list[_Range]] = [[] for _ in range(len(allocations))]
-    for region, allocation in enumerate(problem.regions.allocation):
-        ranges[allocation] += _split(problem, region, int(zero_copy[region]))
+    allocations, regions = problem.allocations, problem.regions
+    ranges: list[list[Range]] = [[] for _ in range(len(allocations))]
+    for chosen in choice.ranges:
+        ranges[regions.allocation[chosen.region]].append(chosen)
     offsets = _address_offsets(allocations.address)
     for index in sorted(range(len(allocations)), key=allocations.ordinal.__getitem__):
+        ranges[index].sort(key=lambda chosen: (chosen.region, chosen.first_piece))
         yield Allocation(
             device=int(allocations.device[index]),
             ordinal=int(allocations.ordinal[index]),
             bytes=int(allocations.bytes[index]),
             address_offset=offsets[index],
-            placements=tuple(_merge(problem, ranges[index], why_spilled)),
+            placements=tuple(
+                _merge(problem, ranges[index], choice.why_spilled, busy_ns)
+            ),
         )
 
 
@@ -60,41 +60,55 @@ def _address_offsets(address: Ints) -> list[int | None]:
     ]
 
 
-def _split(problem: Problem, region: int, zero_copy: int) -> Iterator[_Range]:
-    first = int(problem.regions.first_piece[region])
-    resident = int(problem.regions.num_pieces[region]) - zero_copy
-    if resident:
-        yield first, resident, "resident", region
-    if zero_copy:
-        yield first + resident, zero_copy, "zero-copy", region
-
-
 def _merge(
-    problem: Problem, ranges: list[_Range], why_spilled: str
+    problem: Problem, ranges: list[Range], why_spilled: str, busy_ns: Floats
 ) -> Iterator[Placement]:
     """Join neighbours of one placement: plans are read by people."""
-    for kind, group in groupby(ranges, key=lambda item: item[2]):
+    for (kind, windows), group in groupby(ranges, key=lambda r: (r.kind, r.windows)):
         members = list(group)
-        use = _use(problem, [region for _, _, _, region in members])
+        use = _use(problem, members)
+        why = use if kind == "resident" else f"{why_spilled}: {use}"
+        if windows:
+            why = f"{_absence(windows, busy_ns)}: {use}"
+        first = members[0]
+        start = int(problem.regions.first_piece[first.region]) + first.first_piece
         yield Placement(
-            offset=members[0][0] * PIECE_BYTES,
-            bytes=sum(pieces for _, pieces, _, _ in members) * PIECE_BYTES,
+            offset=start * PIECE_BYTES,
+            bytes=sum(member.num_pieces for member in members) * PIECE_BYTES,
             placement=kind,
-            why=use if kind == "resident" else f"{why_spilled}: {use}",
+            why=why,
+            windows=windows,
         )
 
 
-def _use(problem: Problem, members: list[int]) -> str:
+def _absence(windows: tuple[Window, ...], busy_ns: Floats) -> str:
+    """Say for how long of an iteration windows leave memory free for other things."""
+    total = float(busy_ns[-1])
+    held = sum(
+        float(busy_ns[window.last + 1] - busy_ns[window.first])
+        + (total if window.last < window.first else 0.0)
+        for window in windows
+    )
+    loads = sum(window.load for window in windows)
+    stores = sum(window.write_back for window in windows)
+    return (
+        f"unused for {format_ns(total - held)} of {format_ns(total)}, "
+        f"loads: {loads}, stores: {stores}"
+    )
+
+
+def _use(problem: Problem, members: list[Range]) -> str:
     """Say how the iteration uses the regions of a range, largest share first."""
     regions = problem.regions
     pieces: dict[str, int] = {}
     launches: dict[str, list[int]] = {}
-    for region in members:
+    for member in members:
+        region = member.region
         count = int(regions.num_launches[region])
         use = "re-read" if regions.rereads[region] else "streamed"
         use = use if count else "not accessed"
         use = UNEXPLAINED if regions.unexplained[region] else use
-        pieces[use] = pieces.get(use, 0) + int(regions.num_pieces[region])
+        pieces[use] = pieces.get(use, 0) + member.num_pieces
         launches.setdefault(use, []).append(count)
     uses = sorted(pieces, key=lambda use: (-pieces[use], use))
     return "; ".join(_describe(use, launches[use]) for use in uses)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -12,7 +13,7 @@ from transit.compiler.files import read_model, write_json
 from transit.errors import PlanError
 
 FORMAT = "transit-plan"
-VERSION = 1
+VERSION = 2
 PIECE_BYTES = 2 << 20  # the GPU's large page: the smallest thing that can be placed
 MAX_BYTES = 1 << 48  # beyond any GPU's address space: a damaged or hostile file
 
@@ -21,7 +22,10 @@ PositiveBytes = Annotated[int, Field(gt=0, lt=MAX_BYTES)]
 Count = Annotated[int, Field(ge=0, lt=1 << 31)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Text = Annotated[str, Field(max_length=4096)]
-PlacementKind = Literal["resident", "zero-copy"]
+Position = Annotated[int, Field(ge=0, lt=1 << 31)]
+Nanoseconds = Annotated[int, Field(ge=0, lt=1 << 62)]
+BytesMoved = Annotated[int, Field(ge=0, lt=1 << 62)]
+PlacementKind = Literal["resident", "zero-copy", "windowed"]
 
 
 def round_up(num_bytes: int) -> int:
@@ -33,13 +37,66 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+class Window(_Model):
+    """A time on the GPU, in positions of the iteration, which goes around.
+
+    The launches at ``first`` to ``last`` find the range on the GPU. With ``load`` it is
+    copied in from when the launch at ``issue`` is submitted on; that is of the
+    iteration before if it is after ``first``. Without, what it held is not needed.
+    With ``write_back`` it is copied out after the launch at ``written``, the last one
+    that writes; else the host's copy is good, or what it holds is not needed again.
+    """
+
+    issue: Position
+    first: Position
+    last: Position
+    written: Position
+    load: bool
+    write_back: bool
+
+    @model_validator(mode="after")
+    def _is_written_within(self) -> Self:
+        if not _is_between(self.first, self.written, self.last):
+            raise ValueError("written must be from first to last")
+        return self
+
+
+def _is_between(first: int, position: int, last: int) -> bool:
+    """Tell whether a position is from first to last, around the iteration."""
+    if first <= last:
+        return first <= position <= last
+    return position >= first or position <= last
+
+
 class Placement(_Model):
-    """A range of an allocation and where it lives."""
+    """A range of an allocation and where it lives.
+
+    What is ``windowed`` is in host memory outside of its windows, and may be reached
+    there in place.
+    """
 
     offset: Bytes
     bytes: PositiveBytes
     placement: PlacementKind
     why: Text
+    windows: tuple[Window, ...] = ()
+
+    @model_validator(mode="after")
+    def _has_windows_in_order(self) -> Self:
+        windows = self.windows
+        if bool(windows) != (self.placement == "windowed"):
+            raise ValueError("what is windowed has windows, and nothing else has")
+        for before, after in pairwise(windows):
+            if not before.first <= before.last < after.first:
+                raise ValueError("windows must be sorted by first, without overlap")
+        for before, after in zip(windows[-1:] + windows, windows, strict=False):
+            if before is not after and _is_between(
+                before.first, after.first, before.last
+            ):
+                raise ValueError("windows must be sorted by first, without overlap")
+            if not _is_between(before.last + 1, after.issue, after.first):
+                raise ValueError("issue must be after the window before, up to first")
+        return self
 
     @model_validator(mode="after")
     def _is_whole_pieces(self) -> Self:
@@ -94,10 +151,10 @@ class Iteration(_Model):
     confidence: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
-class Rank(_Model):
-    """The placements of one process of the job."""
+class RankPlan(_Model):
+    """The placements of one process of the job, or of several that do the same."""
 
-    rank: Count
+    ranks: Annotated[tuple[Count, ...], Field(min_length=1)]
     iteration: Iteration
     allocations: tuple[Allocation, ...]
 
@@ -108,6 +165,19 @@ class Rank(_Model):
             raise ValueError(
                 "allocations must be sorted by device and ordinal, each once"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _windows_are_of_the_iteration(self) -> Self:
+        for allocation in self.allocations:
+            for placement in allocation.placements:
+                for w in placement.windows:
+                    if max(w.issue, w.first, w.last) >= self.iteration.launches:
+                        raise ValueError(
+                            f"a window of ordinal {allocation.ordinal} on device "
+                            f"{allocation.device} is past the iteration's "
+                            f"{self.iteration.launches} launches"
+                        )
         return self
 
 
@@ -138,35 +208,60 @@ class Summary(_Model):
     peak_resident_bytes: Bytes
     resident_bytes: Bytes
     zero_copy_bytes: Bytes
-    window_bytes: Annotated[int, Field(ge=0, le=0)]  # windows come in a later version
+    window_bytes: Bytes
     unmovable_bytes: Bytes
     smallest_budget_bytes: Bytes
     estimated_link_bytes_per_iteration: Annotated[int, Field(ge=0, lt=1 << 62)]
     estimated_extra_ns_per_iteration: Annotated[int, Field(ge=0, lt=1 << 62)] | None
 
 
+class Prediction(_Model):
+    """What the machine profile leads to expect; nothing of it was measured.
+
+    Times are of the GPU whose step is longest. No schedule makes a shorter step than
+    ``bound_step_ns``, as far as the model goes; ``ideal_step_ns`` is the step with
+    everything on the GPU. ``gap`` is how much longer than the bound the step is, as a
+    share of the bound. ``policies`` has the steps of other policies under the same
+    budget, or null where they cannot keep to it.
+    """
+
+    step_ns: Nanoseconds
+    ideal_step_ns: Nanoseconds
+    bound_step_ns: Nanoseconds | None
+    gap: Annotated[float, Field(allow_inf_nan=False)] | None
+    policies: dict[Text, Nanoseconds | None]
+    h2d_bytes_per_iteration: BytesMoved
+    d2h_bytes_per_iteration: BytesMoved
+
+
 class Plan(_Model):
     """Placements for every rank of a job under a budget of GPU memory."""
 
     format: Literal["transit-plan"]
-    version: Literal[1]
+    version: Literal[2]
     producer: Text
     policy: Text
     gpu_memory_bytes: PositiveBytes
     trace: TraceReference
     machine: Machine
     summary: Summary
-    ranks: Annotated[tuple[Rank, ...], Field(min_length=1)]
+    prediction: Prediction | None = None
+    ranks: Annotated[tuple[RankPlan, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
-        numbers = [rank.rank for rank in self.ranks]
-        if numbers != sorted(set(numbers)):
+        numbers = [number for plan in self.ranks for number in plan.ranks]
+        leaders = [plan.ranks[0] for plan in self.ranks]
+        is_sorted = leaders == sorted(leaders) and all(
+            list(plan.ranks) == sorted(plan.ranks) for plan in self.ranks
+        )
+        if not is_sorted or len(set(numbers)) < len(numbers):
             raise ValueError("ranks must be sorted, each once")
         summary = self.summary
         for kind, stated in (
             ("resident", summary.resident_bytes),
             ("zero-copy", summary.zero_copy_bytes),
+            ("windowed", summary.window_bytes),
         ):
             if (total := self.total_bytes(kind)) != stated:
                 raise ValueError(
@@ -177,7 +272,7 @@ class Plan(_Model):
         if summary.peak_resident_bytes > summary.job_peak_bytes:
             raise ValueError("peak_resident_bytes is more than job_peak_bytes")
         if summary.peak_resident_bytes > (
-            summary.resident_bytes + summary.unmovable_bytes
+            summary.resident_bytes + summary.window_bytes + summary.unmovable_bytes
         ):
             raise ValueError("peak_resident_bytes is more than all resident bytes")
         return self
@@ -185,17 +280,31 @@ class Plan(_Model):
     def total_bytes(self, kind: str) -> int:
         """Sum the bytes of one placement over all ranks."""
         return sum(
-            placement.bytes
-            for rank in self.ranks
-            for allocation in rank.allocations
+            placement.bytes * len(plan.ranks)
+            for plan in self.ranks
+            for allocation in plan.allocations
             for placement in allocation.placements
             if placement.placement == kind
         )
 
+    @property
+    def rank_numbers(self) -> list[int]:
+        """All ranks that there are placements for, sorted."""
+        return sorted(number for plan in self.ranks for number in plan.ranks)
+
 
 def load(path: Path) -> Plan:
     """Read a plan; `PlanError` names the file and the place of what is wrong."""
-    return read_model(Plan, path, format=FORMAT, version=VERSION, error=PlanError)
+    return read_model(
+        Plan, path, format=FORMAT, version=VERSION, error=PlanError, upgrade=_upgrade
+    )
+
+
+def _upgrade(value: dict[str, Any]) -> None:
+    """Turn what version 1 was into what this one is."""
+    value["version"] = VERSION
+    for rank in value["ranks"]:
+        rank["ranks"] = [rank.pop("rank")]
 
 
 def dump(plan: Plan, path: Path, *, force: bool = False) -> None:
@@ -207,7 +316,9 @@ def dump(plan: Plan, path: Path, *, force: bool = False) -> None:
         If ``path`` exists and ``force`` is false, or it cannot be written; a
         file that was there is then still there, whole.
     """
-    write_json(plan.model_dump(mode="json"), path, force=force, error=PlanError)
+    # Without what says nothing: no windows, no prediction.
+    value = plan.model_dump(mode="json", exclude_defaults=True)
+    write_json(value, path, force=force, error=PlanError)
 
 
 def json_schema() -> str:

@@ -9,7 +9,6 @@ schedule with the shortest simulated step is kept.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,18 +22,35 @@ from transit.compiler.schedule import Schedule
 from transit.compiler.simulator import Simulated
 from transit.compiler.slots import Slots
 
-# Slots to begin with, and how much of the time a gap lasts copies may take: the tries.
-TRIES = ((200, 3.0), (200, 0.8), (64, 3.0), (600, 3.0))
 # Steps this close to the bound are good enough.
 CLOSE = 1.005
-# A program of more gaps takes too long.
-MAX_GAPS = 30_000
+# Where a program would have more gaps, its slots are fewer: it would take too long.
+MAX_GAPS = 8_000
+FEWEST_SLOTS = 16
 MAX_MENDINGS = 6
 
 
 @dataclass(frozen=True)
+class _Try:
+    """A way to solve: with how many slots, how much room to spare, how fast a link."""
+
+    num_slots: int
+    spare_memory: float
+    link_share: float
+
+
+# A slot for every launch sees every moment at which memory is full.
+EVERY_LAUNCH = 1 << 31
+TRIES = (
+    _Try(200, 0.003, 0.9),
+    _Try(EVERY_LAUNCH, 0.0, 1.0),
+    _Try(EVERY_LAUNCH, 0.003, 0.9),
+)
+
+
+@dataclass(frozen=True)
 class Planned:
-    """A schedule, the step it is predicted to make, and the bound on any step's time."""
+    """A schedule, the step it is predicted to make, and no schedule's can be faster."""
 
     schedule: Schedule
     simulated: Simulated
@@ -63,26 +79,26 @@ def plan(model: Model, link: Link, *, time_limit_s: float = np.inf) -> Planned:
     NothingFitsError
         If the budget is too small for some launch.
     """
-    if model.live_pieces.max(initial=0) <= model.budget_pieces:
-        everything = schedule.all_resident(model)
+    everything = schedule.all_resident(model)
+    if schedule.needed_pieces(model, everything).max() <= model.budget_pieces:
         simulated = simulator.simulate(model, everything, link)
         return Planned(everything, simulated, float(model.duration_ns.sum()))
     began_s = time.monotonic()
     best: Planned | None = None
-    highest_ns = 0.0
-    for num_slots, patience in TRIES:
+    bounds_ns: dict[int, Fractions] = {}
+    for way in TRIES:
         if best and time.monotonic() - began_s > time_limit_s:
             break
-        cut = slots.cut(model, _checkpoints(model, num_slots))
-        if len(cut.gaps) > MAX_GAPS and best:
-            continue
-        loose = bound.solve(model, cut, link)
-        if loose is None:
-            break
-        highest_ns = max(highest_ns, loose.step_ns)
-        for found in _mended(model, cut, link, loose, patience):
-            if not best or found.simulated.step_ns < best.simulated.step_ns:
-                best = found
+        cut = _cut(model, way.num_slots)
+        if len(cut) not in bounds_ns:
+            loose = bound.solve(model, cut, link)
+            if loose is None:
+                raise NothingFitsError
+            bounds_ns[len(cut)] = loose
+        found = _mended(model, cut, link, bounds_ns[len(cut)].slot_ns, way)
+        if found and (not best or found.simulated.step_ns < best.simulated.step_ns):
+            best = found
+        highest_ns = max(known.step_ns for known in bounds_ns.values())
         if best and best.simulated.step_ns <= CLOSE * highest_ns:
             break
     if best is None:
@@ -90,31 +106,45 @@ def plan(model: Model, link: Link, *, time_limit_s: float = np.inf) -> Planned:
     return replace(best, bound_ns=highest_ns)
 
 
+def _cut(model: Model, num_slots: int) -> Slots:
+    """Cut into so many slots, or as many as keep the program small."""
+    while True:
+        cut = slots.cut(model, _checkpoints(model, num_slots))
+        if len(cut.gaps) <= MAX_GAPS or len(cut) <= FEWEST_SLOTS:
+            return cut
+        num_slots = min(num_slots, len(cut)) // 2
+
+
 def _mended(
-    model: Model, cut: Slots, link: Link, loose: Fractions, patience: float
-) -> Iterator[Planned]:
+    model: Model, cut: Slots, link: Link, slot_ns: Floats, way: _Try
+) -> Planned | None:
     """Round and simulate; where memory is short, look there too and solve again."""
-    margin = 0
-    checkpoint = cut.checkpoint
-    slot_ns = loose.slot_ns
+    slower = replace(
+        link,
+        load=link.load * way.link_share,
+        store=link.store * way.link_share,
+        both=link.both * way.link_share,
+    )
+    spare = int(model.budget_pieces * way.spare_memory)
     for _ in range(MAX_MENDINGS):
-        most = _most_absent(model, cut, link, slot_ns, patience)
-        tighter = replace(model, budget_pieces=model.budget_pieces - margin)
-        choice = bound.solve(tighter, cut, link, whole_runs=True, most_absent=most)
+        choice = bound.solve(
+            replace(model, budget_pieces=model.budget_pieces - spare),
+            cut,
+            slower,
+            whole_runs=True,
+            most_absent=_most_absent(model, cut, slower, slot_ns),
+        )
         if choice is None:
-            return
+            return None
         rounded = schedule.round_off(model, cut, choice)
         excess = schedule.needed_pieces(model, rounded) - model.budget_pieces
-        if excess.max() > 0:
-            margin += int(np.minimum(excess, excess[checkpoint].max()).max(initial=0))
-            short = np.setdiff1d(_peaks(excess), checkpoint)
-            checkpoint = np.union1d(checkpoint, short)
-            slot_ns = _spread(slot_ns, cut, checkpoint, model)
-            cut = slots.cut(model, checkpoint)
-            margin = max(margin, 0) + (0 if len(short) else int(excess.max()))
-            continue
-        yield Planned(rounded, simulator.simulate(model, rounded, link), 0.0)
-        return
+        if excess.max() <= 0:
+            return Planned(rounded, simulator.simulate(model, rounded, link), np.inf)
+        spare += max(int(excess[cut.checkpoint].max()), 0)
+        finer = np.union1d(cut.checkpoint, _peaks(excess))
+        slot_ns = _spread(slot_ns, cut, finer, model)
+        cut = slots.cut(model, finer)
+    return None
 
 
 def _peaks(excess: Ints) -> Ints:
@@ -128,6 +158,8 @@ def _peaks(excess: Ints) -> Ints:
 
 def _checkpoints(model: Model, count: int) -> Ints:
     """Spread checkpoints evenly over time, each at its slot's fullest moment."""
+    if count >= model.num_launches:
+        return np.arange(model.num_launches)
     busy = np.r_[0.0, np.cumsum(model.duration_ns)]
     place = np.searchsorted(busy, np.linspace(0, busy[-1], count, endpoint=False))
     edges = np.unique(np.r_[0, np.minimum(place, model.num_launches - 1)])
@@ -145,9 +177,7 @@ def _spread(slot_ns: Floats, cut: Slots, checkpoint: Ints, model: Model) -> Floa
     return np.add.reduceat(share, checkpoint)
 
 
-def _most_absent(
-    model: Model, cut: Slots, link: Link, slot_ns: Floats, patience: float
-) -> Floats:
+def _most_absent(model: Model, cut: Slots, link: Link, slot_ns: Floats) -> Floats:
     """Bound the share of each region that can leave and come back within a gap.
 
     The program looks at sums and does not see that it is the same data that has to be
@@ -159,5 +189,5 @@ def _most_absent(
     after = accesses.position[accesses.following[gaps.access]]
     lasts_ns = busy[after] - busy[before + 1] + np.where(after <= before, busy[-1], 0.0)
     size = model.num_pieces[gaps.region]
-    share = np.clip(lasts_ns * patience * link.both / 2 / size, 0.0, 1.0)
+    share = np.clip(lasts_ns * link.both / size, 0.0, 1.0)
     return np.where(share * size < 1, 0.0, share)

@@ -83,3 +83,5 @@ POLICIES = {
     "reuse": Policy(_streamed, reuse, "costs least on the link"),
     "advise": Policy(_anything, advise, "past the budget in allocation order"),
 }
+AUTO = "auto"
+"""What `transit.compiler.planner` does: memory comes and goes within the iteration."""

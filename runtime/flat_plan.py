@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from transit.compiler.plan import Plan, Rank
+    from transit.compiler.plan import Plan, RankPlan
 
 MAGIC = b"TRNSPLAN"
 VERSION = 1
@@ -49,13 +49,16 @@ RANGE_DTYPE = np.dtype(
 )
 
 
-def lower(rank_plan: Rank, *, gpu_memory_bytes: int) -> bytes:
+def lower(rank_plan: RankPlan, rank: int, *, gpu_memory_bytes: int) -> bytes:
     """Return the flat plan of one rank.
 
     Parameters
     ----------
     rank_plan
-        A rank of a valid plan: its ranges are sorted and cover their allocation.
+        Of a valid plan: its ranges are sorted and cover their allocation. None of them
+        has windows.
+    rank
+        One of its ranks.
     gpu_memory_bytes
         The plan's budget.
     """
@@ -82,7 +85,7 @@ def lower(rank_plan: Rank, *, gpu_memory_bytes: int) -> bytes:
     header["magic"] = MAGIC
     header["version"] = VERSION
     header["header_bytes"] = HEADER_DTYPE.itemsize
-    header["rank"] = rank_plan.rank
+    header["rank"] = rank
     header["num_allocations"] = len(allocations)
     header["num_ranges"] = len(ranges)
     header["gpu_memory_bytes"] = gpu_memory_bytes
@@ -94,5 +97,6 @@ def write_all(plan: Plan, folder: Path) -> None:
     """Write ``rank=<r>.flat`` for every rank of a plan into a new folder."""
     folder.mkdir()
     for rank_plan in plan.ranks:
-        flat = lower(rank_plan, gpu_memory_bytes=plan.gpu_memory_bytes)
-        (folder / f"rank={rank_plan.rank}.flat").write_bytes(flat)
+        for rank in rank_plan.ranks:
+            flat = lower(rank_plan, rank, gpu_memory_bytes=plan.gpu_memory_bytes)
+            (folder / f"rank={rank}.flat").write_bytes(flat)

@@ -38,10 +38,11 @@ class Replay:
                 "the plan did nothing: no process of the job used CUDA under the shim"
             ]
         found = []
-        for rank in self.plan.ranks:
-            statuses = [p for p in self.processes if p.rank == rank.rank]
-            found += _rank_problems(rank.rank, len(rank.allocations), statuses)
-        planned = {rank.rank for rank in self.plan.ranks}
+        for rank_plan in self.plan.ranks:
+            for rank in rank_plan.ranks:
+                statuses = [p for p in self.processes if p.rank == rank]
+                found += _rank_problems(rank, len(rank_plan.allocations), statuses)
+        planned = set(self.plan.rank_numbers)
         extra = sorted({p.rank for p in self.processes} - planned)
         if extra:
             found.append(f"ranks {extra} ran without a plan: it has {sorted(planned)}")
@@ -49,7 +50,7 @@ class Replay:
 
     def to_json(self) -> dict[str, Any]:
         """Return the versioned status report."""
-        planned = sum(len(rank.allocations) for rank in self.plan.ranks)
+        planned = sum(len(r.allocations) * len(r.ranks) for r in self.plan.ranks)
         return report(
             self.processes,
             exit_code=self.exit_code,
@@ -128,6 +129,7 @@ def replay(
     any_gpu
         Accept a plan that was compiled for another GPU.
     """
+    refuse_windows(plan)
     with tempfile.TemporaryDirectory(prefix="transit-replay-") as temporary:
         run_dir = Path(temporary)
         variables = replay_variables(
@@ -138,6 +140,16 @@ def replay(
         flat_plan.write_all(plan, run_dir / "plan")
         exit_code = job.run(command, job.full_environment(variables))
         return Replay(plan=plan, exit_code=exit_code, processes=read_run(run_dir))
+
+
+def refuse_windows(plan: Plan) -> None:
+    """Refuse a plan that the shim cannot enact."""
+    if plan.summary.window_bytes:
+        raise PlanError(
+            "the plan has windows (memory that comes and goes within an iteration), "
+            "and this version of transit replays only what is resident or zero-copy; "
+            "compile with --policy reuse"
+        )
 
 
 def check_gpu(plan: Plan, *, simulated_gpu: bool) -> None:

@@ -12,12 +12,12 @@ from trace_factory import write_trace
 from transit.commands.compile import Policy
 from transit.compiler.lifetimes import job_peak_bytes
 from transit.compiler.plan import load
-from transit.compiler.policies import POLICIES
+from transit.compiler.policies import AUTO, POLICIES
 from transit.traces.reader import Trace
 
 
 def test_the_policies_on_the_command_line_are_those_there_are() -> None:
-    assert set(Policy) == set(POLICIES)
+    assert set(Policy) == {*POLICIES, AUTO}
 
 
 @pytest.fixture
@@ -89,6 +89,71 @@ def test_a_machine_without_zero_copy_cannot_spill(trace: Path) -> None:
     done = transit("compile", trace, "--gpu-memory", "80%")
     assert done.returncode == 1
     assert "kernels cannot reach host memory" in done.stderr
+
+
+def of_this_gpu(trace: Path, **other: object) -> None:
+    """Let the rates that the plan is made with be those of the recorded GPU."""
+    profile = json.loads((files("transit.compiler") / "machines/h200.json").read_text())
+    profile["gpu_name"] = Trace.open(trace).manifest.ranks[0].devices[0].name
+    (trace / "machine.json").write_text(json.dumps(profile | other))
+
+
+def test_auto_lets_memory_come_and_go(trace: Path, tmp_path: Path) -> None:
+    of_this_gpu(trace)
+    path = tmp_path / "plan.json"
+    arguments = ["--gpu-memory", "30%", "--policy", "auto", "--json", "-o", path]
+    done = transit("compile", trace, *arguments)
+    assert done.returncode == 0, done.stderr
+    summary, plan = json.loads(done.stdout), load(path)
+    assert summary["window_bytes"] == plan.total_bytes("windowed") > 0
+    assert 0 < summary["peak_resident_bytes"] <= summary["gpu_memory_bytes"]
+    assert summary["ideal_step_ms"] <= summary["bound_step_ms"]
+    assert summary["bound_step_ms"] <= summary["predicted_step_ms"]
+    gap = summary["predicted_step_ms"] / summary["bound_step_ms"] - 1
+    assert summary["gap_percent"] == pytest.approx(gap * 100, abs=0.01)
+    assert summary["h2d_bytes"] > 0
+    assert re.search(r"predicted: \d+\.\d\d ms .* the gap is", done.stderr)
+    assert "cannot replay it" in done.stderr
+
+    replayed = transit("replay", "--plan", path, "--", "touch", tmp_path / "ran")
+    assert replayed.returncode == 1
+    assert "compile with --policy reuse" in replayed.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_auto_gives_the_same_bytes_again(trace: Path, tmp_path: Path) -> None:
+    paths = [tmp_path / "a.json", tmp_path / "b.json"]
+    for path in paths:
+        arguments = ["--gpu-memory", "40%", "--policy", "auto", "-o", path]
+        assert transit("compile", trace, *arguments).returncode == 0
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_auto_moves_nothing_of_a_job_that_fits(trace: Path) -> None:
+    of_this_gpu(trace)
+    done = transit("compile", trace, "--gpu-memory=100%", "--policy=auto", "--json")
+    summary = json.loads(done.stdout)
+    assert summary["window_bytes"] == summary["zero_copy_bytes"] == 0
+    assert summary["predicted_step_ms"] == summary["ideal_step_ms"]
+    assert "the job fits" in done.stderr
+
+
+def test_auto_names_the_least_that_a_launch_needs(trace: Path) -> None:
+    rates = {f"zero_copy_{way}_bytes_per_s": None for way in ("read", "write", "both")}
+    of_this_gpu(trace, **rates)
+    small = transit("compile", trace, "--gpu-memory", "20MiB", "--policy", "auto")
+    assert small.returncode == 1
+    found = re.search(r"needs at least (\d+) MiB", small.stderr)
+    assert found
+    enough = ["--gpu-memory", f"{found[1]}MiB", "--policy", "auto"]
+    assert transit("compile", trace, *enough).returncode == 0
+
+
+def test_auto_wants_the_rates_of_the_backend(trace: Path) -> None:
+    of_this_gpu(trace, backends={})
+    done = transit("compile", trace, "--gpu-memory", "80%", "--policy", "auto")
+    assert done.returncode == 1
+    assert "what the vmm backend needs to move memory" in done.stderr
 
 
 def test_plan_is_written_once(trace: Path, tmp_path: Path) -> None:

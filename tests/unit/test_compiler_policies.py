@@ -239,7 +239,7 @@ def test_every_rank_gets_its_placements(tmp_path: Path) -> None:
     small, large = LayeredLoop(layers=2).tables(), LayeredLoop(layers=4).tables()
     trace = Trace.open(write_tables(tmp_path / "trace", {0: small, 3: large}))
     plan = compile_(trace, 120 * MIB)
-    assert [rank.rank for rank in plan.ranks] == [0, 3]
+    assert [rank.ranks for rank in plan.ranks] == [(0,), (3,)]
     assert [len(rank.allocations) for rank in plan.ranks] == [10, 20]
     assert not [a for a in plan.ranks[0].allocations if zero_copy_bytes(a)]
     assert summarize(plan)["iteration_launches"] == 12

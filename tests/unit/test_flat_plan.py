@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layouts import cpp_layout, numpy_layout
 
-from transit.compiler.plan import Allocation, Iteration, Placement, Rank
+from transit.compiler.plan import Allocation, Iteration, Placement, RankPlan
 from transit.runtime import flat_plan
 
 MIB = 1 << 20
@@ -76,7 +76,8 @@ def one_allocation(draw: st.DrawFn, *, device: int, ordinal: int) -> Allocation:
 @given(planned=allocations(), rank=st.integers(0, 1000))
 def test_every_placement_comes_through(planned: list[Allocation], rank: int) -> None:
     flat = flat_plan.lower(
-        Rank(rank=rank, iteration=ITERATION, allocations=tuple(planned)),
+        RankPlan(ranks=(rank,), iteration=ITERATION, allocations=tuple(planned)),
+        rank,
         gpu_memory_bytes=3 << 30,
     )
     header = np.frombuffer(flat, flat_plan.HEADER_DTYPE, 1)[0]

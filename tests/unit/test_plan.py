@@ -32,7 +32,7 @@ def document() -> dict[str, Any]:
     """A valid plan: one rank, 5 MiB of which 2 MiB are zero-copy."""
     return {
         "format": "transit-plan",
-        "version": 1,
+        "version": 2,
         "producer": "transit 0.1.0",
         "policy": "reuse",
         "gpu_memory_bytes": 8 * MIB,
@@ -57,7 +57,7 @@ def document() -> dict[str, Any]:
         },
         "ranks": [
             {
-                "rank": 0,
+                "ranks": [0],
                 "iteration": {
                     "launches": 12,
                     "signature": "c" * 64,
@@ -164,7 +164,7 @@ def test_a_folder_that_is_not_there_is_named(plan: Plan, tmp_path: Path) -> None
         (b"[" * 100_000, "nested too deeply|not JSON"),
         (b"[]", 'not a transit-plan file (its "format" is not "transit-plan")'),
         (b'{"format": "transit-trace", "version": 1}', "not a transit-plan file"),
-        (b'{"format": "transit-plan", "version": 1}', "producer: Field required"),
+        (b'{"format": "transit-plan", "version": 2}', "producer: Field required"),
         (b'{"format": "transit-plan", "version": "1"}', "version"),
         (b'{"format": "transit-plan", "version": true}', "version"),
         (b'{"format": "transit-plan", "version": 0}', "version"),
@@ -205,6 +205,81 @@ Edit = Callable[[dict[str, Any]], object]
 def allocation(value: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = value["ranks"][0]["allocations"][0]
     return found
+
+
+def window(first: int = 2, last: int = 4, **other: Any) -> dict[str, Any]:
+    """A window that is loaded when it is due."""
+    plain = {"issue": first, "first": first, "last": last, "written": last}
+    return plain | {"load": True, "write_back": True} | other
+
+
+def windowed(value: dict[str, Any], *windows: dict[str, Any]) -> None:
+    """Let what was zero-copy come and go."""
+    placement = allocation(value)["placements"][1]
+    placement.update(placement="windowed", windows=list(windows))
+    value["summary"].update(zero_copy_bytes=0, window_bytes=2 * MIB)
+
+
+def prediction() -> dict[str, Any]:
+    return {
+        "step_ns": 1_100,
+        "ideal_step_ns": 900,
+        "bound_step_ns": 1_000,
+        "gap": 0.1,
+        "policies": {"base": None, "reuse": 2_000},
+        "h2d_bytes_per_iteration": 4 * MIB,
+        "d2h_bytes_per_iteration": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [
+        [window()],
+        [window(4, 2)],
+        [window(4, 3)],
+        [window(issue=5)],
+        [window(issue=1)],
+        [window(0, 11)],
+        [window(1, 1), window(2, 2)],
+        [window(1, 4), window(6, 0)],
+        [window(1, 4, issue=9), window(6, 8, issue=5)],
+        [window(1, 4, issue=1), window(6, 11, issue=5, written=7, load=False)],
+    ],
+)
+def test_windows_may_go_around(windows: list[dict[str, Any]], tmp_path: Path) -> None:
+    value = document() | {"prediction": prediction()}
+    windowed(value, *windows)
+    plan = load(write(tmp_path / "source.json", value))
+    assert plan.total_bytes("windowed") == 2 * MIB
+    dump(plan, tmp_path / "plan.json")
+    assert json.loads((tmp_path / "plan.json").read_text()) == value
+
+
+def test_what_version_1_was_is_read(tmp_path: Path, plan: Plan) -> None:
+    old = document() | {"version": 1}
+    old["ranks"][0]["rank"] = old["ranks"][0].pop("ranks")[0]
+    assert load(write(tmp_path / "old.json", old)) == plan
+
+
+@pytest.mark.parametrize(
+    "ranks", [None, 3, [], [7], [{}], [{"rank": "0"}], {"rank": 0}]
+)
+def test_damaged_version_1_is_refused(ranks: object, tmp_path: Path) -> None:
+    old = document() | {"version": 1, "ranks": ranks}
+    with pytest.raises(PlanError, match="ranks"):
+        load(write(tmp_path / "old.json", old))
+
+
+def test_ranks_that_do_the_same_share_a_plan(tmp_path: Path) -> None:
+    value = document()
+    value["ranks"][0]["ranks"] = [0, 2, 3]
+    value["ranks"].append(value["ranks"][0] | {"ranks": [1]})
+    for name in ("resident_bytes", "zero_copy_bytes"):
+        value["summary"][name] *= 4
+    plan = load(write(tmp_path / "plan.json", value))
+    assert plan.rank_numbers == [0, 1, 2, 3]
+    assert plan.total_bytes("resident") == 16 * MIB
 
 
 PLACE = "ranks[0].allocations[0]"
@@ -261,8 +336,89 @@ CONTRADICTIONS: dict[str, tuple[Edit, str]] = {
         f"{PLACE}: address_offset must be a multiple of 2 MiB",
     ),
     "unknown placement": (
+        lambda v: allocation(v)["placements"][1].update(placement="elsewhere"),
+        f"{PLACE}.placements[1].placement: Input should be 'resident', 'zero-copy' or",
+    ),
+    "windowed without windows": (
         lambda v: allocation(v)["placements"][1].update(placement="windowed"),
-        f"{PLACE}.placements[1].placement: Input should be 'resident' or 'zero-copy'",
+        f"{PLACE}.placements[1]: what is windowed has windows",
+    ),
+    "windows of what is resident": (
+        lambda v: allocation(v)["placements"][0].update(windows=[window()]),
+        f"{PLACE}.placements[0]: what is windowed has windows",
+    ),
+    "windows overlap": (
+        lambda v: windowed(v, window(0, 4), window(4, 6)),
+        "windows must be sorted by first, without overlap",
+    ),
+    "windows overlap around the end": (
+        lambda v: windowed(v, window(1, 4), window(6, 1)),
+        "windows must be sorted by first, without overlap",
+    ),
+    "windows out of order": (
+        lambda v: windowed(v, window(6, 8), window(2, 4)),
+        "windows must be sorted by first, without overlap",
+    ),
+    "a window around the end comes first": (
+        lambda v: windowed(v, window(6, 1), window(8, 9)),
+        "windows must be sorted by first, without overlap",
+    ),
+    "issue in the window before": (
+        lambda v: windowed(v, window(0, 4), window(6, 8, issue=4)),
+        "issue must be after the window before, up to first",
+    ),
+    "issue in the only window": (
+        lambda v: windowed(v, window(2, 4, issue=3)),
+        "issue must be after the window before, up to first",
+    ),
+    "written outside": (
+        lambda v: windowed(v, window(2, 4, written=5)),
+        f"{PLACE}.placements[1].windows[0]: written must be from first to last",
+    ),
+    "a window past the iteration": (
+        lambda v: windowed(v, window(2, 12)),
+        "ranks[0]: a window of ordinal 3 on device 0 is past the iteration's 12",
+    ),
+    "issue past the iteration": (
+        lambda v: windowed(v, window(0, 2, issue=12)),
+        "is past the iteration's 12 launches",
+    ),
+    "hostile position": (
+        lambda v: windowed(v, window(0, 1 << 31)),
+        f"{PLACE}.placements[1].windows[0].last",
+    ),
+    "no position": (
+        lambda v: windowed(v, window(0, 4) | {"issue": None}),
+        f"{PLACE}.placements[1].windows[0].issue",
+    ),
+    "load is no yes or no": (
+        lambda v: windowed(v, window() | {"load": 1}),
+        f"{PLACE}.placements[1].windows[0].load",
+    ),
+    "no rank": (lambda v: v["ranks"][0].update(ranks=[]), "ranks[0].ranks"),
+    "ranks out of order": (
+        lambda v: v["ranks"][0].update(ranks=[1, 0]),
+        "ranks must be sorted, each once",
+    ),
+    "a rank of two plans": (
+        lambda v: v["ranks"].append(v["ranks"][0] | {"ranks": [1, 0]}),
+        "ranks must be sorted, each once",
+    ),
+    "more ranks than the summary counts": (
+        lambda v: v["ranks"][0].update(ranks=[0, 1]),
+        "the summary says 4194304 resident bytes, the placements 8388608",
+    ),
+    "a prediction without end": (
+        lambda v: v.update(prediction=prediction() | {"gap": float("inf")}),
+        "prediction.gap",
+    ),
+    "a prediction before the start": (
+        lambda v: v.update(prediction=prediction() | {"step_ns": -1}),
+        "prediction.step_ns",
+    ),
+    "a policy's step as text": (
+        lambda v: v.update(prediction=prediction() | {"policies": {"base": "1"}}),
+        "prediction.policies.base",
     ),
     "resident sum": (
         lambda v: v["summary"].update(resident_bytes=6 * MIB),
@@ -272,9 +428,9 @@ CONTRADICTIONS: dict[str, tuple[Edit, str]] = {
         lambda v: v["summary"].update(zero_copy_bytes=0),
         "the summary says 0 zero-copy bytes, the placements 2097152",
     ),
-    "windows": (
+    "windowed sum": (
         lambda v: v["summary"].update(window_bytes=MIB),
-        "summary.window_bytes",
+        "the summary says 1048576 windowed bytes, the placements 0",
     ),
     "over budget": (
         lambda v: v.update(gpu_memory_bytes=2 * MIB),

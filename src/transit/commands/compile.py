@@ -26,6 +26,14 @@ class Policy(StrEnum):
 
     REUSE = "reuse"
     ADVISE = "advise"
+    AUTO = "auto"
+
+
+class Backend(StrEnum):
+    """How placements will be enacted."""
+
+    VMM = "vmm"
+    UVM = "uvm"
 
 
 def compile_(
@@ -46,9 +54,18 @@ def compile_(
         Policy,
         typer.Option(
             envvar="TRANSIT_POLICY",
-            help="reuse: spill what is streamed once; advise: in allocation order.",
+            help="reuse: spill what is streamed once; advise: in allocation order; "
+            "auto: memory comes and goes within the iteration (not replayed yet).",
         ),
     ] = Policy.REUSE,
+    backend: Annotated[
+        Backend,
+        typer.Option(
+            envvar="TRANSIT_BACKEND",
+            help="For auto, whose rates to reckon with: those of mapped memory (vmm) "
+            "or of managed memory (uvm).",
+        ),
+    ] = Backend.VMM,
     machine: Annotated[
         str | None,
         typer.Option(
@@ -105,6 +122,7 @@ def compile_(
         gpu_memory_bytes=budget.bytes_of(peak_bytes),
         policy=policy.value,
         machine=profile,
+        backend=backend.value,
     )
     summary = summarize(plan)
     if output:
@@ -114,7 +132,7 @@ def compile_(
     _tell(summary)
     if output:
         log.info("wrote %s", output)
-        log.info("next: transit replay --plan %s -- COMMAND", output)
+        _tell_next(summary, output)
     else:
         log.info("nothing was written: name a plan file with -o")
 
@@ -151,6 +169,13 @@ def _repeat_caveats(recorded: Trace) -> None:
             log.warning("rank %d: %s", info.rank, caveat)
 
 
+def _tell_next(summary: dict[str, Any], output: Path) -> None:
+    if summary["window_bytes"]:
+        log.info("this version of transit cannot replay it: it has windows")
+    else:
+        log.info("next: transit replay --plan %s -- COMMAND", output)
+
+
 def _tell(summary: dict[str, Any]) -> None:
     budget = format_bytes(summary["gpu_memory_bytes"])
     if summary["fits_without_spilling"]:
@@ -158,14 +183,41 @@ def _tell(summary: dict[str, Any]) -> None:
         log.info("the job fits: it needs %s of %s; nothing is moved", peak, budget)
         return
     log.info(
-        "policy %s: at most %s of %s on the GPU at once; %s are read in place on the "
-        "host",
+        "policy %s: at most %s of %s on the GPU at once; %s",
         summary["policy"],
         format_bytes(summary["peak_resident_bytes"]),
         budget,
-        format_bytes(summary["zero_copy_bytes"]),
+        _moved(summary),
     )
     log.info("estimated, not measured: %s", _estimate(summary))
+    if summary["predicted_step_ms"] is not None:
+        log.info("%s", _prediction(summary))
+
+
+def _moved(summary: dict[str, Any]) -> str:
+    in_place = format_bytes(summary["zero_copy_bytes"])
+    if not summary["window_bytes"]:
+        return f"{in_place} are read in place on the host"
+    windowed = format_bytes(summary["window_bytes"])
+    return f"{windowed} come and go within the iteration, {in_place} stay on the host"
+
+
+def _prediction(summary: dict[str, Any]) -> str:
+    """Say how long a step is predicted to be, and what it is to be compared with."""
+    text = (
+        f"predicted: {summary['predicted_step_ms']:.2f} ms of GPU time per step, "
+        f"{summary['ideal_step_ms']:.2f} ms with enough memory"
+    )
+    if summary["bound_step_ms"] is not None:
+        text += (
+            f", no schedule below {summary['bound_step_ms']:.2f} ms; the gap is "
+            f"{summary['gap_percent']} %"
+        )
+    others = [
+        f"{name} {'does not fit' if ms is None else f'{ms:.2f} ms'}"
+        for name, ms in summary["policies"].items()
+    ]
+    return f"{text} (other policies: {', '.join(others)})" if others else text
 
 
 def _estimate(summary: dict[str, Any]) -> str:

@@ -182,16 +182,18 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
     """Return a plan's totals, by placement and reason too, and each placement."""
     placements = [
         {
-            "rank": rank.rank,
+            "rank": rank,
             "device": allocation.device,
             "ordinal": allocation.ordinal,
             "offset_bytes": placement.offset,
             "bytes": placement.bytes,
             "placement": placement.placement,
             "why": placement.why,
+            "windows": [window.model_dump() for window in placement.windows],
         }
-        for rank in plan.ranks
-        for allocation in rank.allocations
+        for rank_plan in plan.ranks
+        for rank in rank_plan.ranks
+        for allocation in rank_plan.allocations
         for placement in allocation.placements
     ]
     return {
