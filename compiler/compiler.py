@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
 
 from pydantic import ValidationError
 
 from transit._version import __version__
 from transit.compiler import iteration as iterations
 from transit.compiler import plan as plans
+from transit.compiler.alike import groups, share
 from transit.compiler.budget import check_budget, check_budget_for_windows
 from transit.compiler.choice import Choice, choose_static, choose_windows
 from transit.compiler.cost import access_costs
@@ -62,6 +67,9 @@ class Options:
             )
 
 
+_Compiled = tuple[plans.RankPlan, list[GpuTotals]]
+
+
 def compile_trace(
     trace: Trace,
     *,
@@ -110,10 +118,13 @@ def _compile(trace: Trace, options: Options) -> Plan:
     machine = options.machine
     ranks: list[plans.RankPlan] = []
     solved: list[GpuTotals] = []
-    for rank in trace.ranks:
-        rank_plan, gpus = _compile_rank(trace, rank, options)
-        ranks.append(rank_plan)
-        solved += gpus
+    alike = groups(trace)
+    leaders = [group[0] for group in alike]
+    compiled = _compile_ranks(trace, leaders, options)
+    for group, (rank_plan, gpus) in zip(alike, compiled, strict=True):
+        ranks += share(rank_plan, trace, group)
+        solved += gpus * len(group)
+    ranks.sort(key=lambda rank_plan: rank_plan.ranks)
     reference = trace_reference(trace)
     has_rates = reference.gpu_name == machine.gpu_name
     return Plan(
@@ -130,9 +141,20 @@ def _compile(trace: Trace, options: Options) -> Plan:
     )
 
 
-def _compile_rank(
-    trace: Trace, rank: int, options: Options
-) -> tuple[plans.RankPlan, list[GpuTotals]]:
+def _compile_ranks(
+    trace: Trace, ranks: list[int], options: Options
+) -> Iterable[_Compiled]:
+    """Compile several ranks: side by side, where each takes long."""
+    one = partial(_compile_rank, trace, options=options)
+    workers = min(len(ranks), len(os.sched_getaffinity(0)))
+    if options.policy != AUTO or workers < 2:
+        return map(one, ranks)
+    # Started afresh: what pyarrow runs in the background does not survive a fork.
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        return list(pool.map(one, ranks))
+
+
+def _compile_rank(trace: Trace, rank: int, options: Options) -> _Compiled:
     refuse_contradictions(trace, rank)
     steady = iterations.find(trace, rank)
     allocations: list[plans.Allocation] = []

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from transit.compiler.alike import groups
 from transit.compiler.arrays import Bools, Ints, column, is_one_of
 from transit.compiler.plan import PIECE_BYTES
 from transit.traces.check import check_allocations
@@ -108,7 +109,7 @@ def job_peak_bytes(trace: Trace) -> int:
     It counts as plans do: what can be moved in whole pieces.
     """
     peak_pieces = 0
-    for rank in trace.ranks:
+    for rank, *_ in groups(trace):
         check_allocations(trace, rank)
         for _, gpu in read_allocations(trace, rank).by_device():
             timeline = Timeline(gpu)

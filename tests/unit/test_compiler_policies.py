@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -243,6 +244,40 @@ def test_every_rank_gets_its_placements(tmp_path: Path) -> None:
     assert [len(rank.allocations) for rank in plan.ranks] == [10, 20]
     assert not [a for a in plan.ranks[0].allocations if zero_copy_bytes(a)]
     assert summarize(plan)["iteration_launches"] == 12
+
+
+def test_ranks_that_do_the_same_share_a_plan(tmp_path: Path) -> None:
+    alike, other = LayeredLoop(layers=3).tables(), LayeredLoop(layers=4).tables()
+    ranks = {0: alike, 1: other, 2: alike, 3: alike}
+    path = write_tables(tmp_path / "trace", ranks)
+    manifest = json.loads((path / "manifest.json").read_text())
+    for info, (launches, device) in zip(
+        manifest["ranks"], [("a", 0), ("b", 0), ("a", 0), ("a", 5)], strict=True
+    ):
+        info["fingerprints"] = {"launches": launches, "memory": "m"}
+        info["devices"][0]["device"] = device
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    for rank in (2, 3):  # are not read
+        for table in ("accesses", "blocks", "allocations"):
+            (path / f"rank={rank}" / f"{table}.parquet").write_bytes(b"")
+    for policy in ("reuse", "auto"):
+        plan = compile_(Trace.open(path), 100 * MIB, policy)
+        assert [rank.ranks for rank in plan.ranks] == [(0, 2), (1,), (3,)]
+        first, _, last = plan.ranks
+        assert {a.device for a in first.allocations} == {0}
+        assert {a.device for a in last.allocations} == {5}
+        assert [a.placements for a in first.allocations] == [
+            a.placements for a in last.allocations
+        ]
+        total = sum(
+            round_up(a.bytes) * len(rank.ranks)
+            for rank in plan.ranks
+            for a in rank.allocations
+        )
+        summary = plan.summary
+        assert total == (
+            summary.resident_bytes + summary.zero_copy_bytes + summary.window_bytes
+        )
 
 
 def test_host_memory_is_not_counted(tmp_path: Path) -> None:
