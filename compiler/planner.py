@@ -28,6 +28,7 @@ CLOSE = 1.005
 MAX_GAPS = 8_000
 FEWEST_SLOTS = 16
 MAX_MENDINGS = 6
+LEFT_OVER_PIECES = 2
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,10 @@ def _cut(model: Model, num_slots: int) -> Slots:
 def _mended(
     model: Model, cut: Slots, link: Link, slot_ns: Floats, way: _Try
 ) -> Planned | None:
-    """Round and simulate; where memory is short, look there too and solve again."""
+    """Round and simulate; where memory is short, look there too and solve again.
+
+    Where rounding has left memory over, solve with as much more.
+    """
     slower = replace(
         link,
         load=link.load * way.link_share,
@@ -126,6 +130,7 @@ def _mended(
         both=link.both * way.link_share,
     )
     spare = int(model.budget_pieces * way.spare_memory)
+    best: Planned | None = None
     for _ in range(MAX_MENDINGS):
         choice = bound.solve(
             replace(model, budget_pieces=model.budget_pieces - spare),
@@ -135,16 +140,25 @@ def _mended(
             most_absent=_most_absent(model, cut, slower, slot_ns),
         )
         if choice is None:
-            return None
+            break
         rounded = schedule.round_off(model, cut, choice)
         excess = schedule.needed_pieces(model, rounded) - model.budget_pieces
-        if excess.max() <= 0:
-            return Planned(rounded, simulator.simulate(model, rounded, link), np.inf)
-        spare += max(int(excess[cut.checkpoint].max()), 0)
-        finer = np.union1d(cut.checkpoint, _peaks(excess))
-        slot_ns = _spread(slot_ns, cut, finer, model)
-        cut = slots.cut(model, finer)
-    return None
+        if excess.max() > 0:
+            if best:
+                break
+            spare += max(int(excess[cut.checkpoint].max()), 0)
+            finer = np.union1d(cut.checkpoint, _peaks(excess))
+            slot_ns = _spread(slot_ns, cut, finer, model)
+            cut = slots.cut(model, finer)
+            continue
+        simulated = simulator.simulate(model, rounded, link)
+        if best and simulated.step_ns >= best.simulated.step_ns:
+            break
+        best = Planned(rounded, simulated, np.inf)
+        if way.spare_memory or excess.max() >= -LEFT_OVER_PIECES:
+            break
+        spare += int(excess.max())  # rounding left memory over: use it
+    return best
 
 
 def _peaks(excess: Ints) -> Ints:
