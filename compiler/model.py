@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from transit.compiler.arrays import Bools, Floats, Ints
 from transit.compiler.iteration import SteadyIteration
@@ -139,7 +140,7 @@ def _accesses(
     differs = (np.diff(region, prepend=-1) != 0) | (np.diff(position, prepend=-1) != 0)
     heads = np.flatnonzero(differs)
 
-    def merged(values: Bools | Floats, with_: np.ufunc) -> Bools | Floats:
+    def merged(values: npt.NDArray[Any], with_: np.ufunc) -> npt.NDArray[Any]:
         if not len(heads):
             return values[movable]
         return np.asarray(with_.reduceat(values[movable], heads))
@@ -196,7 +197,7 @@ def _survivors(
     together = (after == until) & (following != np.arange(len(region)))
     # Where no block is known at an access, the history does not tell.
     known = liveness.holds(region, after) & liveness.holds(region, until)
-    return together | ~known | liveness.survives(region, after, until)
+    return np.asarray(together | ~known | liveness.survives(region, after, until))
 
 
 def _region_bytes(regions: Regions, problem: Problem) -> tuple[Ints, Ints]:

@@ -202,4 +202,5 @@ def _sum_around(
     total = np.r_[0, np.cumsum(values)]
     stops = np.searchsorted(part, part[heads], side="right")
     around = total[stops] - total[starts]
-    return total[tails + 1] - total[heads] + np.where(tails < heads, around, 0)
+    inside = total[tails + 1] - total[heads]
+    return np.asarray(inside + np.where(tails < heads, around, 0))

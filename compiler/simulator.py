@@ -237,7 +237,7 @@ class _Simulation:
         fixed = self.segments.fixed[segment] - self.segments.fixed[segment - 1]
         if segment == 0 and self.now_ns == 0:
             fixed = 0
-        return self.used + born + fixed <= self.budget
+        return bool(self.used + born + fixed <= self.budget)
 
     def _enter(self) -> None:
         segment = self.segment

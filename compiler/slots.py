@@ -104,4 +104,4 @@ def _runs(region: Ints, reached: Bools, nth: Ints) -> Ints:
     # reaches a checkpoint, as its gaps go all the way around.
     last_gap = nth[is_last][np.cumsum(is_first) - 1]
     first_gap_of_region = (nth - reached)[is_first][np.cumsum(is_first) - 1] + 1
-    return np.where(preceding < first_gap_of_region, last_gap, preceding)
+    return np.asarray(np.where(preceding < first_gap_of_region, last_gap, preceding))
