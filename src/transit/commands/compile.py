@@ -93,6 +93,14 @@ def compile_(
             "--output", "-o", envvar="TRANSIT_PLAN", help="The plan file to write."
         ),
     ] = None,
+    sweep: Annotated[
+        bool,
+        typer.Option(
+            "--sweep",
+            help="Only predict the step of policy auto, with all the memory that the "
+            "job needs down to the least it can do with; takes minutes.",
+        ),
+    ] = False,
     as_json: Json = False,
     force: Force = False,
 ) -> None:
@@ -109,12 +117,17 @@ def compile_(
     from transit.files import refuse_existing
     from transit.traces.reader import Trace
 
+    if sweep and (output or gpu_memory):
+        raise typer.BadParameter("--sweep takes no --gpu-memory, and writes no plan")
     size = parse_size(gpu_memory) if gpu_memory is not None else None
     if output:
         refuse_existing(output, overwrite=force)
     recorded = Trace.open(trace)
     _repeat_caveats(recorded)
     profile = _profile(recorded, machine, link_gbps)
+    if sweep:
+        _sweep(recorded, profile, backend, as_json=as_json)
+        return
     budget = size or _whole_gpu(profile)
     peak_bytes = job_peak_bytes(recorded) if budget.unit == "%" else 0
     plan = compile_trace(
@@ -135,6 +148,22 @@ def compile_(
         _tell_next(summary, output)
     else:
         log.info("nothing was written: name a plan file with -o")
+
+
+def _sweep(
+    trace: Trace, profile: MachineProfile, backend: Backend, *, as_json: bool
+) -> None:
+    from dataclasses import asdict
+
+    from transit.commands.tables import print_table
+    from transit.compiler.sweep import sweep
+
+    points = [asdict(point) for point in sweep(trace, profile, backend.value)]
+    if as_json:
+        print(json.dumps({"version": 1, "machine": profile.name, "sweep": points}))
+        return
+    title = f"steps of policy auto, predicted for machine {profile.name}, not measured"
+    print_table(title, points, len(points))
 
 
 def _profile(
