@@ -1,0 +1,134 @@
+"""No schedule is faster than the bound; schedules keep to the budget."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_factory import Touch, make_model
+
+from transit.compiler import bound, planner, schedule, simulator, slots
+from transit.compiler.link import Link
+from transit.compiler.model import Model
+
+LINK = Link(load=0.02, store=0.015, both=0.012, load_fixed_ns=0.0, store_fixed_ns=0.0)
+SLACK = 1e-6
+
+
+@st.composite
+def models(draw: st.DrawFn) -> Model:
+    """Make up regions, what launches do to them, and less memory than they need."""
+    count = draw(st.integers(2, 10))
+    num_regions = draw(st.integers(1, 5))
+    touches: list[Touch] = []
+    for region in range(num_regions):
+        positions = draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=4))
+        for position in positions:
+            touches.append(
+                (region, position, draw(st.sampled_from(["r", "w", "rw", "rd", "wd"])))
+            )
+    model = make_model(
+        touches,
+        pieces=draw(
+            st.lists(st.integers(1, 40), min_size=num_regions, max_size=num_regions)
+        ),
+        duration_ns=draw(
+            st.lists(st.floats(1.0, 5000.0), min_size=count, max_size=count)
+        ),
+        budget=0,
+        fixed=[draw(st.integers(0, 3))] * count,
+        link_ns=draw(st.sampled_from([np.inf, 500.0, 3000.0])),
+    )
+    least = int(model.needed_pieces.max())
+    most = int(model.fixed_pieces.max() + model.num_pieces.sum())
+    budget = draw(st.integers(least, most))
+    return replace(model, budget_pieces=budget)
+
+
+def _cuts(model: Model) -> list[slots.Slots]:
+    every = np.arange(model.num_launches)
+    return [slots.cut(model, every), slots.cut(model, every[::3])]
+
+
+@settings(max_examples=60, deadline=None)
+@given(models())
+def test_no_planned_schedule_is_faster_than_any_bound(model: Model) -> None:
+    try:
+        planned = planner.plan(model, LINK)
+    except planner.NothingFitsError:
+        return
+    assert planned.simulated.peak_pieces <= model.budget_pieces
+    for cut in _cuts(model):
+        best = bound.solve(model, cut, LINK)
+        assert best is not None
+        assert planned.simulated.step_ns >= best.step_ns * (1 - SLACK)
+
+
+@settings(max_examples=60, deadline=None)
+@given(models())
+def test_a_finer_cut_never_lowers_the_bound(model: Model) -> None:
+    fine, coarse = (bound.solve(model, cut, LINK) for cut in _cuts(model))
+    if fine is None or coarse is None:
+        assert coarse is not None or fine is None
+        return
+    assert fine.step_ns >= coarse.step_ns * (1 - 2 * bound.TRAFFIC_WEIGHT - SLACK)
+
+
+@settings(max_examples=30, deadline=None)
+@given(models())
+def test_with_room_for_everything_a_step_is_ideal(model: Model) -> None:
+    roomy = replace(model, budget_pieces=1 << 20)
+    took = simulator.simulate(roomy, schedule.all_resident(roomy), LINK)
+    assert np.isclose(took.step_ns, model.duration_ns.sum())
+    best = bound.solve(roomy, _cuts(roomy)[0], LINK)
+    assert best is not None
+    assert np.isclose(best.step_ns, model.duration_ns.sum())
+
+
+@settings(max_examples=40, deadline=None)
+@given(models())
+def test_windows_load_only_what_is_needed_and_store_only_what_is_written(
+    model: Model,
+) -> None:
+    try:
+        found = planner.plan(model, LINK).schedule
+    except planner.NothingFitsError:
+        return
+    windows, accesses = found.windows, model.accesses
+    for part, first, last, load, store in zip(
+        found.parts.region[windows.part],
+        windows.first,
+        windows.last,
+        windows.load,
+        windows.store,
+        strict=True,
+    ):
+        own = np.flatnonzero(accesses.region == part)
+        at = accesses.position[own]
+        begin, end = own[at == first], own[at == last]
+        assert len(begin) == len(end) == 1
+        before = own[accesses.following[own] == begin]
+        assert load == (not accesses.dead[before[0]])
+        assert not (store and accesses.dead[end[0]])
+        assert not store or accesses.writes[own].any()
+
+
+@settings(max_examples=30, deadline=None)
+@given(models())
+def test_every_access_finds_its_memory(model: Model) -> None:
+    try:
+        found = planner.plan(model, LINK).schedule
+    except planner.NothingFitsError:
+        return
+    windows, parts, accesses = found.windows, found.parts, model.accesses
+    for index in range(len(accesses)):
+        region, position = accesses.region[index], accesses.position[index]
+        around = (position - windows.first) % model.num_launches
+        covers = around <= (windows.last - windows.first) % model.num_launches
+        serving = windows.part[covers & (parts.region[windows.part] == region)]
+        assert len(np.unique(serving)) == len(serving), "windows of a part overlap"
+        resident = found.resident & (parts.region == region)
+        served = parts.num_pieces[serving].sum() + parts.num_pieces[resident].sum()
+        assert served + found.in_place[index] == model.num_pieces[region]
