@@ -61,9 +61,9 @@ def solve(
 class _Bound:
     """The program's variables by what they mean.
 
-    By gap: `absent` (share off the GPU), `loaded` and `stored` (share copied, the latter
-    summed up since the region was last written). By run: `in_place` (share that all
-    accesses reach over the link), `written_in_place` (that all writes do). By slot:
+    By gap: `absent` (share off the GPU), `loaded` and `stored` (share copied, the
+    latter summed up since the region was last written). By run: `in_place` (share that
+    all accesses reach over the link), `written_in_place` (that all writes do). By slot:
     `step` (its time in ms), `load` and `store` (GiB moved in it), and at its checkpoint
     `away` (GiB absent), `early` (loaded before it is due), `late` (not yet stored).
     """
@@ -282,7 +282,7 @@ class _Bound:
         )
 
     def _add_fixed(self) -> None:
-        """A transfer of a share of a region costs at least that share of its fixed time.
+        """Moving a share of a region costs that share of its fixed time, or more.
 
         Like copies it comes before a load is due, and after a store's last write.
         """
@@ -464,9 +464,7 @@ class _Bound:
         born = np.flatnonzero(gaps.dead & (self.in_place != self.written_in_place))
         index = np.arange(len(accesses))
         written = np.full(len(gaps), len(accesses))
-        np.minimum.at(
-            written, self.slots.run[accesses.writes], index[accesses.writes]
-        )
+        np.minimum.at(written, self.slots.run[accesses.writes], index[accesses.writes])
         last = np.zeros(len(gaps), np.int64)
         np.maximum.at(last, self.slots.run, index)
         gap = np.r_[live, born]

@@ -32,6 +32,7 @@ from transit.compiler.policies import AUTO, POLICIES
 from transit.compiler.problem import Problem
 from transit.compiler.provenance import trace_reference
 from transit.compiler.regions import find_regions, read_unexplained
+from transit.compiler.rivals import predict_rivals
 from transit.compiler.totals import GpuTotals, predict, totals
 from transit.errors import BudgetError, MachineError, TraceError
 from transit.traces.check import refuse_contradictions, refuse_without_accesses
@@ -161,9 +162,9 @@ def _compile_rank(trace: Trace, rank: int, options: Options) -> _Compiled:
     solved = []
     for device, problem in build_problems(trace, rank, steady, options):
         where = f"rank {rank}, GPU {device}"
-        choice = _choose(trace, rank, steady, problem, options, where)
+        choice, rivals = _choose(trace, rank, steady, problem, options, where)
         allocations += place(problem, choice, steady.busy_ns)
-        solved.append(GpuTotals.of(problem, choice))
+        solved.append(GpuTotals.of(problem, choice, rivals))
     rank_plan = plans.RankPlan(
         ranks=(rank,),
         iteration=plans.Iteration(
@@ -211,25 +212,21 @@ def _choose(
     problem: Problem,
     options: Options,
     where: str,
-) -> Choice:
+) -> tuple[Choice, dict[str, float | None]]:
+    """Choose for one GPU; with `auto`, say what other policies would come to."""
     budget_bytes = options.gpu_memory_bytes
     if options.policy != AUTO:
         check_budget(problem, budget_bytes, options.policy, where)
-        return choose_static(problem, steady, options.policy)
+        return choose_static(problem, steady, options.policy), {}
     model = build_model(trace, rank, steady, problem)
     check_budget_for_windows(model, problem, budget_bytes, where)
     rates = options.machine.windows(options.backend)
-    link = Link.of(
-        rates.load_bytes_per_s,
-        rates.store_bytes_per_s,
-        rates.both_bytes_per_s,
-        rates.load_fixed_ns,
-        rates.store_fixed_ns,
-    )
+    link = Link.of_windows(rates)
     try:
-        return choose_windows(problem, model, link)
+        choice = choose_windows(problem, model, link)
     except NothingFitsError:
         raise BudgetError(
             f"{where}: policy {AUTO} found no schedule that keeps to the budget; give "
             "more --gpu-memory"
         ) from None
+    return choice, predict_rivals(problem, model, steady, options.machine)

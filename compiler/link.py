@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from transit.compiler.machine import WindowRates
 from transit.compiler.plan import PIECE_BYTES
 
 
@@ -37,4 +38,15 @@ class Link:
             both_bytes_per_s * scale,
             load_fixed_ns,
             store_fixed_ns,
+        )
+
+    @classmethod
+    def of_windows(cls, rates: WindowRates) -> Link:
+        """Take what a machine profile says of a backend's windows."""
+        return cls.of(
+            rates.load_bytes_per_s,
+            rates.store_bytes_per_s,
+            rates.both_bytes_per_s,
+            rates.load_fixed_ns,
+            rates.store_fixed_ns,
         )

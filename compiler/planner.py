@@ -29,6 +29,7 @@ MAX_GAPS = 8_000
 FEWEST_SLOTS = 16
 MAX_MENDINGS = 6
 LEFT_OVER_PIECES = 2
+SPARE_WHEN_STUCK = 200  # leave this part of the memory free
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,11 @@ def _mended(
             slot_ns = _spread(slot_ns, cut, finer, model)
             cut = slots.cut(model, finer)
             continue
-        simulated = simulator.simulate(model, rounded, link)
+        try:
+            simulated = simulator.simulate(model, rounded, link)
+        except simulator.StuckError:
+            spare += 1 + model.budget_pieces // SPARE_WHEN_STUCK
+            continue
         if best and simulated.step_ns >= best.simulated.step_ns:
             break
         best = Planned(rounded, simulated, np.inf)

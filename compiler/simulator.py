@@ -64,8 +64,18 @@ class Timeline:
     stored_pieces: Ints
 
 
+class StuckError(Exception):
+    """What a schedule waits for never happens, as memory is too short."""
+
+
 def simulate(model: Model, schedule: Schedule, link: Link) -> Simulated:
-    """Run steps until they take the same time."""
+    """Run steps until they take the same time.
+
+    Raises
+    ------
+    StuckError
+        If some launch would wait for ever.
+    """
     return _Simulation(model, schedule, link).run()
 
 
@@ -184,7 +194,8 @@ class _Simulation:
             began_ns = self.now_ns
             self.loaded[:], self.stored_in[:] = 0, 0
             self.peak = 0
-            for self.segment in range(len(self.segments)):
+            for segment in range(len(self.segments)):
+                self.segment = segment
                 self._run_segment()
             before_ns, step_ns = step_ns, self.now_ns - began_ns
             count += 1
@@ -279,7 +290,7 @@ class _Simulation:
         store_ns = self.store.ns_left(free_store, shared=both)
         ns = min(most_ns, load_ns, store_ns)
         if ns == np.inf:
-            raise RuntimeError("the schedule waits for itself")
+            raise StuckError
         self.now_ns += ns
         self.load.advance(ns, free_load, shared=both)
         self.store.advance(ns, free_store, shared=both)

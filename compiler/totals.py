@@ -26,10 +26,13 @@ class GpuTotals:
     bound_ns: float | None
     h2d_bytes: float
     d2h_bytes: float
+    rivals_ns: dict[str, float | None]
 
     @classmethod
-    def of(cls, problem: Problem, choice: Choice) -> Self:
-        """Take them from a choice."""
+    def of(
+        cls, problem: Problem, choice: Choice, rivals_ns: dict[str, float | None]
+    ) -> Self:
+        """Take them from a choice; `rivals_ns` are other policies' steps."""
         nothing = np.zeros(len(problem.regions), np.int64)
         return cls(
             job_peak_pieces=problem.peak(nothing),
@@ -41,6 +44,7 @@ class GpuTotals:
             bound_ns=choice.bound_ns,
             h2d_bytes=choice.h2d_bytes,
             d2h_bytes=choice.d2h_bytes,
+            rivals_ns=rivals_ns,
         )
 
 
@@ -86,7 +90,17 @@ def predict(gpus: list[GpuTotals]) -> Prediction | None:
         ideal_step_ns=round(max(gpu.ideal_ns for gpu in gpus)),
         bound_step_ns=None if bound_ns is None else round(bound_ns),
         gap=round(slowest.step_ns / bound_ns - 1, 4) if bound_ns else None,
-        policies={},
+        policies=_slowest(gpus),
         h2d_bytes_per_iteration=round(slowest.h2d_bytes),
         d2h_bytes_per_iteration=round(slowest.d2h_bytes),
     )
+
+
+def _slowest(gpus: list[GpuTotals]) -> dict[str, int | None]:
+    """Return each policy's step; None where it does not fit one of the GPUs."""
+    steps: dict[str, int | None] = {}
+    for name in sorted(set.intersection(*(set(gpu.rivals_ns) for gpu in gpus))):
+        times = [gpu.rivals_ns[name] for gpu in gpus]
+        known = [round(ns) for ns in times if ns is not None]
+        steps[name] = max(known) if len(known) == len(times) else None
+    return steps
