@@ -328,7 +328,9 @@ def _rank_info(
         ),
         losses=recording.losses,
         audit=recording.audit.info,
-        fingerprints=recording.fingerprint.finish(recording.audit.table),
+        fingerprints=recording.fingerprint.finish(
+            recording.audit.table, recording.blocks.table
+        ),
         checks=recording.checks,
     )
 

@@ -64,15 +64,18 @@ class Fingerprint:
             own = touched[first:last] - (bounds[0], 0, 0, 0, 0, 0)
             hashed.update(own[own[:, 1] >= 0].tobytes())
 
-    def finish(self, audit: pa.Table) -> Fingerprints:
+    def finish(self, audit: pa.Table, blocks: pa.Table) -> Fingerprints:
         """Return the fingerprints, once all accesses have passed.
 
         Parameters
         ----------
         audit
             The table of audited touches: what no launch explains is never moved.
+        blocks
+            The table of blocks: what they held is dead between their lives.
         """
         memory = new_hash(_lifetimes(self._allocated.table, self._places))
+        memory.update(self._block_lives(blocks).tobytes())
         odd = audit.filter(pc.invert(audit["is_explained"]))
         row = self._allocated.rows(_column(odd, "allocation_id"))
         memory.update(self._places[row].tobytes())
@@ -82,6 +85,14 @@ class Fingerprint:
         for found in sorted({hashed.digest() for hashed in self._hashes}):
             memory.update(found)
         return Fingerprints(launches=self._usual.digest, memory=memory.hexdigest())
+
+    def _block_lives(self, blocks: pa.Table) -> Ints:
+        row = self._allocated.rows(_column(blocks, "allocation_id"))
+        names = ("offset", "bytes", "alloc_launch_id", "free_launch_id")
+        columns = [self._places[row], *(_column(blocks, name) for name in names)]
+        lives = np.stack(columns, axis=1)
+        lives = lives[lives[:, 0] >= 0]
+        return np.asarray(lives[np.lexsort(lives.T[::-1])])
 
 
 def _places(allocations: pa.Table) -> Ints:
