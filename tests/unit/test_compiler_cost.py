@@ -58,7 +58,7 @@ def test_unknown_directions_go_both_ways() -> None:
 
 
 def test_launch_overhead_is_no_sign_of_re_reading() -> None:
-    costs = costs_of(Launch("k", 4_000, (whole(0, size=64),)), sizes=(64,))
+    costs = costs_of(Launch("k", 3_000, (whole(0, size=64),)), sizes=(64,))
     assert not costs.rereads.any()
 
 
