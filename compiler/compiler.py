@@ -218,6 +218,12 @@ def _choose(
     if options.policy != AUTO:
         check_budget(problem, budget_bytes, options.policy, where)
         return choose_static(problem, steady, options.policy), {}
+    if not (steady.duration_ns > 0).any():
+        raise TraceError(
+            f"{trace.path}, rank {rank}: no launch of the iteration has a time, so "
+            f"policy {AUTO} cannot tell what a step takes; record again, or use "
+            "--policy reuse"
+        )
     model = build_model(trace, rank, steady, problem)
     check_budget_for_windows(model, problem, budget_bytes, where)
     rates = options.machine.windows(options.backend)

@@ -22,8 +22,8 @@ def refuse_contradictions(trace: Trace, rank: int) -> None:
     Parameters
     ----------
     trace
-        The trace, of which launches, graph nodes, accesses, allocations and iterations
-        are read.
+        The trace, of which launches, graph nodes, accesses, allocations, blocks and
+        iterations are read.
     rank
         The rank to check.
     """
@@ -32,6 +32,7 @@ def refuse_contradictions(trace: Trace, rank: int) -> None:
     check_allocations(trace, rank)
     _check_graph_nodes(trace, rank, launch_ids)
     _check_accesses(trace, rank, launch_ids)
+    _check_blocks(trace, rank)
     _check_iterations(trace, rank, launch_ids)
 
 
@@ -100,6 +101,23 @@ def _check_accesses(trace: Trace, rank: int, launch_ids: Ints) -> None:
     size = sizes[np.searchsorted(ids, allocation_id)] if len(ids) else offset
     inside = (offset >= 0) & (reach >= 0) & (offset < size) & (reach <= size - offset)
     _require(trace, rank, inside, "an access lies outside its allocation")
+
+
+def _check_blocks(trace: Trace, rank: int) -> None:
+    """Blocks that overlap are let be: what any of them holds is kept."""
+    ids = _column(trace, rank, "allocations", "allocation_id")
+    sizes = _column(trace, rank, "allocations", "bytes")
+    allocation_id, offset, reach = (
+        _column(trace, rank, "blocks", name)
+        for name in ("allocation_id", "offset", "bytes")
+    )
+    born = _column(trace, rank, "blocks", "alloc_launch_id", null=-1)
+    died = _column(trace, rank, "blocks", "free_launch_id", null=NEVER)
+    _require(trace, rank, np.isin(allocation_id, ids), "a block is in no allocation")
+    size = sizes[np.searchsorted(ids, allocation_id)] if len(ids) else offset
+    inside = (offset >= 0) & (reach >= 0) & (offset < size) & (reach <= size - offset)
+    _require(trace, rank, inside, "a block lies outside its allocation")
+    _require(trace, rank, died >= born, "a block is freed before it is made")
 
 
 def _check_iterations(trace: Trace, rank: int, launch_ids: Ints) -> None:
