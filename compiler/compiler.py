@@ -104,9 +104,10 @@ def compile_trace(
         If the policy needs what the machine cannot do.
     """
     options = Options(gpu_memory_bytes, policy, machine, backend)
-    options.check()
+    # First: of a trace without accesses, a share of its memory is a budget of nothing.
     for rank in trace.ranks:
         refuse_without_accesses(trace, rank)
+    options.check()
     try:
         return _compile(trace, options)
     except ValidationError as invalid:

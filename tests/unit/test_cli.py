@@ -59,6 +59,7 @@ def test_surface_is_frozen() -> None:
             "--skip",
         ],
         "compile": [
+            "--backend",
             "--force",
             "--gpu-memory",
             "--json",
@@ -66,6 +67,7 @@ def test_surface_is_frozen() -> None:
             "--machine",
             "--output",
             "--policy",
+            "--sweep",
         ],
         "replay": [
             "--any-gpu",
