@@ -8,15 +8,15 @@ schedule with the shortest simulated step is kept.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from transit.compiler import bound, schedule, simulator, slots
-from transit.compiler.arrays import Floats, Ints, sum_by
+from transit.compiler.arrays import Bools, Floats, Ints, sum_by
 from transit.compiler.bound import Fractions
 from transit.compiler.link import Link
+from transit.compiler.merged import Merged
 from transit.compiler.model import Model
 from transit.compiler.schedule import Schedule
 from transit.compiler.simulator import Simulated
@@ -26,6 +26,10 @@ from transit.compiler.slots import Slots
 CLOSE = 1.005
 # Where a program would have more gaps, its slots are fewer: it would take too long.
 MAX_GAPS = 8_000
+# With more accesses, regions that are alike are planned together, in smaller programs.
+MANY_ACCESSES = 5_000
+MAX_MERGED_GAPS = 4_000
+MAX_USED_GAPS = 20_000
 FEWEST_SLOTS = 16
 MAX_MENDINGS = 6
 LEFT_OVER_PIECES = 2
@@ -63,7 +67,7 @@ class NothingFitsError(Exception):
     """No schedule keeps to the budget."""
 
 
-def plan(model: Model, link: Link, *, time_limit_s: float = np.inf) -> Planned:
+def plan(model: Model, link: Link, *, many_accesses: float = MANY_ACCESSES) -> Planned:
     """Find a schedule whose step is short.
 
     Parameters
@@ -72,9 +76,9 @@ def plan(model: Model, link: Link, *, time_limit_s: float = np.inf) -> Planned:
         What to schedule.
     link
         What moving windows costs.
-    time_limit_s
-        Stop trying after so long, at the best schedule so far. What is found in a
-        limited time may differ from machine to machine.
+    many_accesses
+        With more than so many, regions that are alike are planned together: far
+        quicker, and less near to the bound.
 
     Raises
     ------
@@ -85,12 +89,11 @@ def plan(model: Model, link: Link, *, time_limit_s: float = np.inf) -> Planned:
     if schedule.needed_pieces(model, everything).max() <= model.budget_pieces:
         simulated = simulator.simulate(model, everything, link)
         return Planned(everything, simulated, float(model.duration_ns.sum()))
-    began_s = time.monotonic()
+    if len(model.accesses) > many_accesses and (found := plan_merged(model, link)):
+        return found
     best: Planned | None = None
     bounds_ns: dict[int, Fractions] = {}
     for way in TRIES:
-        if best and time.monotonic() - began_s > time_limit_s:
-            break
         cut = _cut(model, way.num_slots)
         if len(cut) not in bounds_ns:
             loose = bound.solve(model, cut, link)
@@ -106,6 +109,50 @@ def plan(model: Model, link: Link, *, time_limit_s: float = np.inf) -> Planned:
     if best is None:
         raise NothingFitsError
     return replace(best, bound_ns=highest_ns)
+
+
+def plan_merged(model: Model, link: Link) -> Planned | None:
+    """Plan regions that are alike together, in few slots; simulate what fits first.
+
+    Quick, and less good than `plan`. The program for merged regions is no bound: the
+    bound returned is the launches' time. None if nothing was found to fit.
+    """
+    num_slots = TRIES[0].num_slots
+    used = _longest_gaps(model, MAX_USED_GAPS)
+    while True:
+        cut = slots.cut(model, _checkpoints(model, num_slots), used)
+        merged = Merged.of(model, cut, used)
+        if len(merged.cut.gaps) <= MAX_MERGED_GAPS or len(cut) <= FEWEST_SLOTS:
+            break
+        num_slots = len(cut) // 2
+    slot_ns = sum_by(cut.slot, model.duration_ns, len(cut))
+    spare = 0
+    for _ in range(MAX_MENDINGS):
+        most = _most_absent(model, cut, link, slot_ns)
+        choice = merged.solve(model, cut, link, spare_pieces=spare, most_absent=most)
+        if choice is None:
+            break
+        rounded = schedule.round_off(model, cut, choice)
+        excess = schedule.needed_pieces(model, rounded) - model.budget_pieces
+        if excess.max() <= 0:
+            simulated = simulator.simulate(model, rounded, link)
+            return Planned(rounded, simulated, float(model.duration_ns.sum()))
+        # Between checkpoints more is needed than at them: leave room for it.
+        spare += int(excess.max())
+    return None
+
+
+def _longest_gaps(model: Model, count: int) -> Bools:
+    """Choose gaps that free most memory for longest, and the longest of each region."""
+    accesses, busy = model.accesses, np.r_[0.0, np.cumsum(model.duration_ns)]
+    before, after = accesses.position, accesses.position[accesses.following]
+    lasts_ns = busy[after] - busy[before + 1] + np.where(accesses.wraps, busy[-1], 0.0)
+    frees = lasts_ns * model.num_pieces[accesses.region]
+    chosen = np.zeros(len(accesses), np.bool_)
+    chosen[np.argsort(-frees, kind="stable")[:count]] = True
+    order = np.lexsort((-lasts_ns, accesses.region))
+    chosen[order[np.unique(accesses.region[order], return_index=True)[1]]] = True
+    return chosen
 
 
 def _cut(model: Model, num_slots: int) -> Slots:

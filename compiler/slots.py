@@ -62,8 +62,11 @@ class Slots:
         return len(self.gaps)
 
 
-def cut(model: Model, checkpoint: Ints) -> Slots:
-    """Look at a model at some checkpoints: sorted positions, from 0 on."""
+def cut(model: Model, checkpoint: Ints, used: Bools | None = None) -> Slots:
+    """Look at a model at some checkpoints: sorted positions, from 0 on.
+
+    With `used`, regions can leave only in the gaps after these accesses.
+    """
     accesses, count = model.accesses, len(checkpoint)
     slot = np.searchsorted(checkpoint, np.arange(model.num_launches), side="right") - 1
     after = accesses.position
@@ -71,6 +74,8 @@ def cut(model: Model, checkpoint: Ints) -> Slots:
     around = np.r_[checkpoint, checkpoint + model.num_launches, 2 * model.num_launches]
     # Checkpoints from the access on, and those strictly within the gap.
     reached = around[np.searchsorted(around, after)] <= until
+    if used is not None:
+        reached = reached & used
     first = np.searchsorted(around, after, side="right")
     covered = np.searchsorted(around, until) - first
     index = np.flatnonzero(reached)

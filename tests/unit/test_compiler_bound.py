@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_factory import Touch, make_model
 
-from transit.compiler import bound, planner, schedule, simulator, slots
+from transit.compiler import bound, merged, planner, schedule, simulator, slots
 from transit.compiler.link import Link
 from transit.compiler.model import Model
 
@@ -64,6 +64,38 @@ def test_no_planned_schedule_is_faster_than_any_bound(model: Model) -> None:
         best = bound.solve(model, cut, LINK)
         assert best is not None
         assert planned.simulated.step_ns >= best.step_ns * (1 - SLACK)
+
+
+@settings(max_examples=60, deadline=None)
+@given(models())
+def test_planning_alike_regions_together_keeps_to_the_budget(model: Model) -> None:
+    planned = planner.plan_merged(model, LINK)
+    if planned is None:
+        return
+    needed = schedule.needed_pieces(model, planned.schedule)
+    assert needed.max() <= model.budget_pieces
+    assert planned.simulated.peak_pieces <= model.budget_pieces
+    assert planned.simulated.step_ns >= planned.bound_ns * (1 - SLACK)
+
+
+def test_alike_regions_leave_one_after_the_other() -> None:
+    touches = [(region, at, "rw") for region in range(3) for at in (0, 9)]
+    model = make_model(
+        [*touches, (3, 4, "r")],
+        pieces=[10, 20, 10, 25],
+        duration_ns=[1e5] * 10,
+        budget=45,
+    )
+    planned = planner.plan_merged(model, LINK)
+    assert planned is not None
+    parts = planned.schedule.parts
+    away = planned.schedule.parts.num_pieces[~planned.schedule.resident]
+    assert away[parts.region[~planned.schedule.resident] < 3].sum() >= 20
+    cut = slots.cut(model, np.arange(10))
+    together = merged.Merged.of(model, cut, np.ones(len(model.accesses), np.bool_))
+    assert len(together.cut.gaps) < len(cut.gaps)
+    assert together.model.num_pieces[together.cut.gaps.region].max() == 40
+    assert together.first_piece.tolist() == [0, 10, 30, 0]
 
 
 @settings(max_examples=60, deadline=None)
