@@ -134,11 +134,16 @@ def plan_merged(model: Model, link: Link) -> Planned | None:
             break
         rounded = schedule.round_off(model, cut, choice)
         excess = schedule.needed_pieces(model, rounded) - model.budget_pieces
-        if excess.max() <= 0:
-            simulated = simulator.simulate(model, rounded, link)
-            return Planned(rounded, simulated, float(model.duration_ns.sum()))
         # Between checkpoints more is needed than at them: leave room for it.
-        spare += int(excess.max())
+        if excess.max() > 0:
+            spare += int(excess.max())
+            continue
+        try:
+            simulated = simulator.simulate(model, rounded, link)
+        except simulator.StuckError:
+            spare += 1 + model.budget_pieces // SPARE_WHEN_STUCK
+            continue
+        return Planned(rounded, simulated, float(model.duration_ns.sum()))
     return None
 
 
