@@ -85,7 +85,8 @@ class Loop:
 
 def _forward() -> _Part:
     """Run each activation from the one before, and two kernels on scratch."""
-    rows, matmul = [], []
+    rows: list[_Access] = []
+    matmul: list[bool] = []
     for nth in range(ACTIVATIONS):
         kernel = len(matmul)
         source = ACTIVATION + nth - 1 if nth else -1
@@ -101,7 +102,8 @@ def _forward() -> _Part:
 
 def _backward() -> _Part:
     """Run what each activation needs, weights' gradients summed up."""
-    rows, matmul = [], []
+    rows: list[_Access] = []
+    matmul: list[bool] = []
     for nth in reversed(range(ACTIVATIONS)):
         kernel = len(matmul)
         above, below = TENSORS + (nth + 1) % SCRATCH, TENSORS + nth
@@ -182,7 +184,7 @@ def _iteration(loop: Loop) -> _Iteration:
 def tensor_bytes(loop: Loop) -> Ints:
     """Return the size of each tensor."""
     sizes = np.r_[np.tile(SIZES, loop.layers), np.full(SCRATCH, SCRATCH_MIB)]
-    return sizes * MIB
+    return np.asarray(sizes * MIB, np.int64)
 
 
 def build_tables(loop: Loop) -> Tables:
@@ -203,8 +205,11 @@ def _table(of: str, rows: int, **columns: Any) -> pa.Table:
     arrays = []
     for field in schema.TABLES[of]:
         value = columns.get(field.name)
-        if isinstance(value, np.ndarray | pa.Array):
-            arrays.append(pa.array(value).cast(field.type))
+        if isinstance(value, pa.Array):
+            arrays.append(value.cast(field.type))
+        elif isinstance(value, np.ndarray):
+            whole: Any = value
+            arrays.append(pa.array(whole).cast(field.type))
         else:
             kind = field.type.value_type if field.name in _names(of) else field.type
             scalar = pa.scalar(value, kind)
