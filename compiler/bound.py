@@ -74,7 +74,7 @@ class _Bound:
         slots: Slots,
         link: Link,
         whole_runs: bool,
-        most_absent: Floats | None = None,
+        most_absent: Floats | None,
     ) -> None:
         self.model, self.slots, self.link = model, slots, link
         self.whole_runs = whole_runs
@@ -219,18 +219,10 @@ class _Bound:
         return previous, origin
 
     def _add_memory(self) -> None:
-        gaps, program, count = self.slots.gaps, self.program, len(self.slots)
+        program, count = self.program, len(self.slots)
         slot = np.arange(count)
-        following = (slot + 1) % count
         self._add_away(np.flatnonzero(self.is_live))
-        # What is early: grows by loads, shrinks by what falls due.
-        program.equal(
-            np.zeros(count),
-            Term(slot, self.early[following], 1.0),
-            Term(slot, self.early, -1.0),
-            Term(slot, self.load, -1.0),
-            Term(gaps.due_slot, self.loaded, self.size),
-        )
+        self._add_loads(self.early, self.load, self.size)
         self._add_late()
         self._add_fixed()
         checkpoint = self.slots.checkpoint
@@ -249,22 +241,45 @@ class _Bound:
             Term(slot, self.late, 1.0),
         )
 
-    def _add_late(self) -> None:
-        """What is stored can be so once it is written, and must be when it leaves."""
-        gaps, program, count = self.slots.gaps, self.program, len(self.slots)
+    def _add_loads(self, early: Ints, flow: Ints, amount: Floats) -> None:
+        """What is early grows by what is loaded and shrinks by what falls due."""
+        count = len(self.slots)
         slot = np.arange(count)
+        self.program.equal(
+            np.zeros(count),
+            Term(slot, early[(slot + 1) % count], 1.0),
+            Term(slot, early, -1.0),
+            Term(slot, flow, -1.0),
+            Term(self.slots.gaps.due_slot, self.loaded, amount),
+        )
+
+    def _add_stores(self, unstored: Ints, flow: Ints, amount: Floats) -> None:
+        """What is unstored grows by what was written and shrinks by what is stored."""
+        count = len(self.slots)
+        slot = np.arange(count)
+        dirty, again, written = self._stores()
+        self.program.equal(
+            np.zeros(count),
+            Term(slot, unstored[(slot + 1) % count], 1.0),
+            Term(slot, unstored, -1.0),
+            Term(slot, flow, 1.0),
+            Term(written[dirty], self.stored[dirty], -amount[dirty]),
+            Term(written[again], self.stored[self.previous[again]], amount[again]),
+        )
+
+    def _stores(self) -> tuple[Ints, Ints, Ints]:
+        """Return gaps with stores, those with earlier ones too, and slots of writes."""
         dirty = np.flatnonzero(self.origin >= 0)
         again = dirty[self.previous[dirty] >= 0]
-        written = gaps.released_slot[self.origin]
-        program.equal(
-            np.zeros(count),
-            Term(slot, self.unstored[(slot + 1) % count], 1.0),
-            Term(slot, self.unstored, -1.0),
-            Term(slot, self.store, 1.0),
-            Term(written[dirty], self.stored[dirty], -self.size[dirty]),
-            Term(written[again], self.stored[self.previous[again]], self.size[again]),
-        )
+        return dirty, again, self.slots.gaps.released_slot[self.origin]
+
+    def _add_late(self) -> None:
+        """What is stored can be so once it is written, and must be when it leaves."""
+        gaps, count = self.slots.gaps, len(self.slots)
+        slot = np.arange(count)
+        self._add_stores(self.unstored, self.store, self.size)
         # Between its last write and its leaving, it is no matter if it is stored.
+        _, again, written = self._stores()
         first = (written[again] + 1) % count
         covered = (gaps.released_slot[again] + 1 - first) % count
         self._sum_over(
@@ -274,7 +289,7 @@ class _Bound:
             np.r_[self.stored[again], self.stored[self.previous[again]]],
             np.r_[self.size[again], -self.size[again]],
         )
-        program.at_most(
+        self.program.at_most(
             np.zeros(count),
             Term(slot, self.unstored, 1.0),
             Term(slot, self.used, -1.0),
@@ -286,27 +301,11 @@ class _Bound:
 
         Like copies it comes before a load is due, and after a store's last write.
         """
-        gaps, program, count = self.slots.gaps, self.program, len(self.slots)
-        slot = np.arange(count)
-        following = (slot + 1) % count
-        load_ms, store_ms = self.link.load_fixed_ns / MS, self.link.store_fixed_ns / MS
-        program.equal(
-            np.zeros(count),
-            Term(slot, self.fixed_ahead[following], 1.0),
-            Term(slot, self.fixed_ahead, -1.0),
-            Term(slot, self.load_fixed, -1.0),
-            Term(gaps.due_slot, self.loaded, load_ms),
-        )
-        dirty = np.flatnonzero(self.origin >= 0)
-        again = dirty[self.previous[dirty] >= 0]
-        written = gaps.released_slot[self.origin]
-        program.equal(
-            np.zeros(count),
-            Term(slot, self.fixed_behind[following], 1.0),
-            Term(slot, self.fixed_behind, -1.0),
-            Term(slot, self.store_fixed, 1.0),
-            Term(written[dirty], self.stored[dirty], -store_ms),
-            Term(written[again], self.stored[self.previous[again]], store_ms),
+        each = np.full(len(self.slots.gaps), 1 / MS)
+        link = self.link
+        self._add_loads(self.fixed_ahead, self.load_fixed, link.load_fixed_ns * each)
+        self._add_stores(
+            self.fixed_behind, self.store_fixed, link.store_fixed_ns * each
         )
 
     def _add_away(self, live: Ints) -> None:
@@ -422,7 +421,6 @@ class _Bound:
         load_ms = size * (GIB / self.link.load / MS)
         for length in (1, 2):
             for_slot = np.flatnonzero((due - slot_of[begin] < length) & (due >= 0))
-            hasty = np.zeros(self.model.num_launches, np.bool_)
             inside = sum_between(
                 begin[for_slot] + 1,
                 end[for_slot],
@@ -484,12 +482,11 @@ class _Bound:
         values = self.program.solve()
         if values is None:
             return None
-        slot_ms = values[self.step]
         return Fractions(
             step_ns=self._least_ms(values) * MS,
             absent=np.where(self.is_live, values[self.absent], 1.0),
             in_place=values[self.in_place],
-            slot_ns=slot_ms * MS,
+            slot_ns=values[self.step] * MS,
         )
 
     def _least_ms(self, values: Floats) -> float:

@@ -47,6 +47,7 @@ class Options:
     policy: str
     machine: MachineProfile
     backend: BackendName
+    compare: bool
 
     def check(self) -> None:
         """Refuse what no plan can be made for."""
@@ -78,6 +79,7 @@ def compile_trace(
     policy: str,
     machine: MachineProfile,
     backend: BackendName = "vmm",
+    compare: bool = True,
 ) -> Plan:
     """Choose a placement for every movable byte of the job.
 
@@ -93,6 +95,8 @@ def compile_trace(
         The rates to reckon with.
     backend
         Which way of enacting plans is reckoned with.
+    compare
+        Whether to predict what other policies would take, beside `auto`.
 
     Raises
     ------
@@ -103,7 +107,7 @@ def compile_trace(
     MachineError
         If the policy needs what the machine cannot do.
     """
-    options = Options(gpu_memory_bytes, policy, machine, backend)
+    options = Options(gpu_memory_bytes, policy, machine, backend, compare)
     # First: of a trace without accesses, a share of its memory is a budget of nothing.
     for rank in trace.ranks:
         refuse_without_accesses(trace, rank)
@@ -227,8 +231,7 @@ def _choose(
         )
     model = build_model(trace, rank, steady, problem)
     check_budget_for_windows(model, problem, budget_bytes, where)
-    rates = options.machine.windows(options.backend)
-    link = Link.of_windows(rates)
+    link = Link.of_windows(options.machine.windows(options.backend))
     try:
         choice = choose_windows(problem, model, link)
     except NothingFitsError:
@@ -236,4 +239,6 @@ def _choose(
             f"{where}: policy {AUTO} found no schedule that keeps to the budget; give "
             "more --gpu-memory"
         ) from None
+    if not options.compare:
+        return choice, {}
     return choice, predict_rivals(problem, model, steady, options.machine)

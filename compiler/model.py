@@ -51,6 +51,18 @@ class Accesses:
         """Whether the gap after each access goes around the iteration's end."""
         return np.asarray(self.position[self.following] <= self.position)
 
+    def gaps_last(self, clock: Floats) -> Floats:
+        """Return what passes in the gap after each access.
+
+        Parameters
+        ----------
+        clock
+            What has passed when each launch begins and, last, at the iteration's end.
+        """
+        before, after = self.position, self.position[self.following]
+        around = np.where(self.wraps, clock[-1], 0.0)
+        return np.asarray(clock[after] - clock[before + 1] + around)
+
 
 @dataclass(frozen=True)
 class Model:

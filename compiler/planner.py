@@ -56,7 +56,7 @@ TRIES = (
 
 @dataclass(frozen=True)
 class Planned:
-    """A schedule, the step it is predicted to make, and no schedule's can be faster."""
+    """A schedule, the step it is predicted to make, and a bound that none can beat."""
 
     schedule: Schedule
     simulated: Simulated
@@ -92,18 +92,18 @@ def plan(model: Model, link: Link, *, many_accesses: float = MANY_ACCESSES) -> P
     if len(model.accesses) > many_accesses and (found := plan_merged(model, link)):
         return found
     best: Planned | None = None
-    bounds_ns: dict[int, Fractions] = {}
+    bounds: dict[int, Fractions] = {}  # by the number of slots
     for way in TRIES:
         cut = _cut(model, way.num_slots)
-        if len(cut) not in bounds_ns:
+        if len(cut) not in bounds:
             loose = bound.solve(model, cut, link)
             if loose is None:
                 raise NothingFitsError
-            bounds_ns[len(cut)] = loose
-        found = _mended(model, cut, link, bounds_ns[len(cut)].slot_ns, way)
+            bounds[len(cut)] = loose
+        found = _mended(model, cut, link, bounds[len(cut)].slot_ns, way)
         if found and (not best or found.simulated.step_ns < best.simulated.step_ns):
             best = found
-        highest_ns = max(known.step_ns for known in bounds_ns.values())
+        highest_ns = max(known.step_ns for known in bounds.values())
         if best and best.simulated.step_ns <= CLOSE * highest_ns:
             break
     if best is None:
@@ -138,9 +138,8 @@ def plan_merged(model: Model, link: Link) -> Planned | None:
         if excess.max() > 0:
             spare += int(excess.max())
             continue
-        try:
-            simulated = simulator.simulate(model, rounded, link)
-        except simulator.StuckError:
+        simulated = _simulate(model, rounded, link)
+        if simulated is None:
             spare += 1 + model.budget_pieces // SPARE_WHEN_STUCK
             continue
         return Planned(rounded, simulated, float(model.duration_ns.sum()))
@@ -149,9 +148,8 @@ def plan_merged(model: Model, link: Link) -> Planned | None:
 
 def _longest_gaps(model: Model, count: int) -> Bools:
     """Choose gaps that free most memory for longest, and the longest of each region."""
-    accesses, busy = model.accesses, np.r_[0.0, np.cumsum(model.duration_ns)]
-    before, after = accesses.position, accesses.position[accesses.following]
-    lasts_ns = busy[after] - busy[before + 1] + np.where(accesses.wraps, busy[-1], 0.0)
+    accesses = model.accesses
+    lasts_ns = accesses.gaps_last(np.r_[0.0, np.cumsum(model.duration_ns)])
     frees = lasts_ns * model.num_pieces[accesses.region]
     chosen = np.zeros(len(accesses), np.bool_)
     chosen[np.argsort(-frees, kind="stable")[:count]] = True
@@ -204,9 +202,8 @@ def _mended(
             slot_ns = _spread(slot_ns, cut, finer, model)
             cut = slots.cut(model, finer)
             continue
-        try:
-            simulated = simulator.simulate(model, rounded, link)
-        except simulator.StuckError:
+        simulated = _simulate(model, rounded, link)
+        if simulated is None:
             spare += 1 + model.budget_pieces // SPARE_WHEN_STUCK
             continue
         if best and simulated.step_ns >= best.simulated.step_ns:
@@ -216,6 +213,14 @@ def _mended(
             break
         spare += int(excess.max())  # rounding left memory over: use it
     return best
+
+
+def _simulate(model: Model, schedule: Schedule, link: Link) -> Simulated | None:
+    """Return the step of a schedule; None if it would wait for ever."""
+    try:
+        return simulator.simulate(model, schedule, link)
+    except simulator.StuckError:
+        return None
 
 
 def _peaks(excess: Ints) -> Ints:
@@ -254,11 +259,9 @@ def _most_absent(model: Model, cut: Slots, link: Link, slot_ns: Floats) -> Float
     The program looks at sums and does not see that it is the same data that has to be
     stored and loaded again.
     """
-    gaps, accesses = cut.gaps, model.accesses
-    busy = np.r_[0.0, np.cumsum(_spread(slot_ns, cut, np.arange(len(cut.slot)), model))]
-    before = accesses.position[gaps.access]
-    after = accesses.position[accesses.following[gaps.access]]
-    lasts_ns = busy[after] - busy[before + 1] + np.where(after <= before, busy[-1], 0.0)
+    gaps = cut.gaps
+    launch_ns = _spread(slot_ns, cut, np.arange(len(cut.slot)), model)
+    lasts_ns = model.accesses.gaps_last(np.r_[0.0, np.cumsum(launch_ns)])[gaps.access]
     size = model.num_pieces[gaps.region]
     share = np.clip(lasts_ns * link.both / size, 0.0, 1.0)
     return np.where(share * size < 1, 0.0, share)

@@ -43,6 +43,7 @@ def sweep(
     peak_bytes = job_peak_bytes(trace)
 
     def point(gpu_memory_bytes: int) -> tuple[Point, int]:
+        share = gpu_memory_bytes / peak_bytes
         try:
             plan = compile_trace(
                 trace,
@@ -50,11 +51,11 @@ def sweep(
                 policy=AUTO,
                 machine=machine,
                 backend=backend,
+                compare=False,
             )
         except BudgetError:
             if gpu_memory_bytes >= peak_bytes:
                 raise
-            share = gpu_memory_bytes / peak_bytes
             return Point(gpu_memory_bytes, share, None, None), 0
         if plan.prediction is None:
             raise MachineError(
@@ -63,7 +64,6 @@ def sweep(
                 "measures one"
             )
         step_ns, bound_ns = plan.prediction.step_ns, plan.prediction.bound_step_ns
-        share = gpu_memory_bytes / peak_bytes
         found = Point(gpu_memory_bytes, share, step_ns, bound_ns)
         return found, plan.summary.smallest_budget_bytes
 
