@@ -17,9 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from transit.compiler.arrays import Bools, Floats, Ints, sum_by
+from transit.compiler.haste import HastyLoads
 from transit.compiler.linear import LinearProgram, Term
 from transit.compiler.link import Link
-from transit.compiler.model import Model, sum_between
+from transit.compiler.model import Model
 from transit.compiler.slots import Slots
 
 # Among equally fast steps the one that moves less: what this share of a transfer's
@@ -114,20 +115,13 @@ class _Bound:
         self.written_in_place[mixed] = self.program.columns(
             len(mixed), upper=np.where(barred, 0.0, 1.0)
         )
-        self._at_most(self.in_place[mixed], self.written_in_place[mixed])
+        self.program.ordered(self.in_place[mixed], self.written_in_place[mixed])
         # Zero-copy is possible only where what was there before and is after is away.
         live = np.flatnonzero(self.is_live)
         gaps = slots.gaps
-        self._at_most(self.in_place[gaps.run_after[live]], self.absent[live])
-        self._at_most(self.written_in_place[gaps.run_before[live]], self.absent[live])
-
-    def _at_most(self, smaller: Ints, larger: Ints) -> None:
-        rows = np.arange(len(smaller))
-        differ = smaller != larger
-        self.program.at_most(
-            np.zeros(len(rows)),
-            Term(rows[differ], smaller[differ], 1.0),
-            Term(rows[differ], larger[differ], -1.0),
+        self.program.ordered(self.in_place[gaps.run_after[live]], self.absent[live])
+        self.program.ordered(
+            self.written_in_place[gaps.run_before[live]], self.absent[live]
         )
 
     def _add_slots(self) -> None:
@@ -164,7 +158,7 @@ class _Bound:
             Term(rows, self.in_place[gaps.run_after[live]], -1.0),
         )
         # What comes into being in host memory has to be loaded for other accesses.
-        born = np.flatnonzero(gaps.dead & (self.in_place != self.written_in_place))
+        born = np.flatnonzero(gaps.dead & self._is_mixed())
         rows = np.arange(len(born))
         program.at_most(
             np.zeros(len(born)),
@@ -192,7 +186,7 @@ class _Bound:
             ),
         )
         again = np.flatnonzero(self.previous >= 0)
-        self._at_most(self.stored[self.previous[again]], self.stored[again])
+        self.program.ordered(self.stored[self.previous[again]], self.stored[again])
 
     def _since_written(self) -> tuple[Ints, Ints]:
         """Return, for each gap, the one before it and the first since a write.
@@ -282,7 +276,7 @@ class _Bound:
         _, again, written = self._stores()
         first = (written[again] + 1) % count
         covered = (gaps.released_slot[again] + 1 - first) % count
-        self._sum_over(
+        self.program.sum_around(
             self.used,
             np.r_[first, first],
             np.r_[covered, covered],
@@ -311,39 +305,12 @@ class _Bound:
     def _add_away(self, live: Ints) -> None:
         gaps = self.slots.gaps
         covering = live[gaps.num_covered[live] > 0]
-        self._sum_over(
+        self.program.sum_around(
             self.away,
             gaps.first_covered[covering],
             gaps.num_covered[covering],
             self.absent[covering],
             self.size[covering],
-        )
-
-    def _sum_over(
-        self, totals: Ints, first: Ints, covered: Ints, column: Ints, size: Floats
-    ) -> None:
-        """Let totals, by checkpoint, sum up what covers some checkpoints from a first.
-
-        Each is had from the one before it, which takes far fewer coefficients.
-        """
-        program, count = self.program, len(self.slots)
-        stop = first + covered  # one turn after `first` at most
-        later = np.arange(1, count)
-        partly = (covered > 0) & (covered < count)
-        begins, ends = partly & (first > 0), partly & (stop % count > 0)
-        program.equal(
-            np.zeros(count - 1),
-            Term(later - 1, totals[later], 1.0),
-            Term(later - 1, totals[later - 1], -1.0),
-            Term(first[begins] - 1, column[begins], -size[begins]),
-            Term(stop[ends] % count - 1, column[ends], size[ends]),
-        )
-        at_zero = (covered > 0) & ((first == 0) | (stop > count))
-        chosen = np.flatnonzero(at_zero)
-        program.equal(
-            np.zeros(1),
-            Term(np.zeros(1, np.int64), totals[:1], 1.0),
-            Term(np.zeros_like(chosen), column[chosen], -size[chosen]),
         )
 
     def _in_place_at_checkpoints(self) -> list[Term]:
@@ -415,68 +382,33 @@ class _Bound:
         Else the program would have what one launch writes over the link loaded for the
         next one, while others compute.
         """
-        column, size, begin, end = self._hasty()
+        born = np.flatnonzero(self.slots.gaps.dead & self._is_mixed())
+        loads = HastyLoads.of(self.model, self.slots, self.link, born)
         count, slot_of = len(self.slots), self.slots.slot
-        due = np.where(self.slots.checkpoint[slot_of[end]] == end, -1, 0) + slot_of[end]
-        load_ms = size * (GIB / self.link.load / MS)
         for length in (1, 2):
-            for_slot = np.flatnonzero((due - slot_of[begin] < length) & (due >= 0))
-            inside = sum_between(
-                begin[for_slot] + 1,
-                end[for_slot],
-                np.zeros(len(for_slot), np.bool_),
-                np.ones(len(for_slot), np.int64),
-                self.model.num_launches,
-            )
-            hasty = inside > 0
-            outside = np.where(hasty, 0.0, self.model.duration_ns / MS)
+            within = loads.within(length)
+            is_inside = within.launches_inside(self.model.num_launches)
+            compute_ms = np.where(is_inside, 0.0, self.model.duration_ns / MS)
+            of_slot = sum_by(slot_of, compute_ms, count)
+            extra = np.flatnonzero(~is_inside[self.slow])
             windows = np.arange(count - length + 1)
-            compute = sum_by(slot_of, outside, count)
-            terms = []
-            side = np.zeros(len(windows))
+            side, terms = np.zeros(len(windows)), []
             for nth in range(length):
-                side -= compute[windows + nth]
+                side -= of_slot[windows + nth]
                 terms.append(Term(windows, self.step[windows + nth], -1.0))
-            extra = np.flatnonzero(~hasty[self.slow])
-            for nth in range(length):
                 window = slot_of[self.slow[extra]] - nth
                 fits = (window >= 0) & (window < len(windows))
                 terms.append(Term(window[fits], self.extra[extra][fits], 1.0))
-                window = slot_of[begin[for_slot]] - nth
+                window = within.first_slot - nth
                 fits = (window >= 0) & (window < len(windows))
-                fits &= due[for_slot] < window + length
-                terms.append(
-                    Term(window[fits], column[for_slot][fits], load_ms[for_slot][fits])
-                )
+                fits &= within.due_slot < window + length
+                column = self.loaded[within.gap[fits]]
+                terms.append(Term(window[fits], column, within.load_ns[fits] / MS))
             self.program.at_most(side, *terms)
 
-    def _hasty(self) -> tuple[Ints, Floats, Ints, Ints]:
-        """Return loads, sizes, and between which launches they have to be made.
-
-        Of live gaps, and within runs of what is written in place and then loaded; those
-        during which less is computed than a quarter of the load takes.
-        """
-        gaps, accesses = self.slots.gaps, self.model.accesses
-        live = np.flatnonzero(self.is_live)
-        access = gaps.access[live]
-        born = np.flatnonzero(gaps.dead & (self.in_place != self.written_in_place))
-        index = np.arange(len(accesses))
-        written = np.full(len(gaps), len(accesses))
-        np.minimum.at(written, self.slots.run[accesses.writes], index[accesses.writes])
-        last = np.zeros(len(gaps), np.int64)
-        np.maximum.at(last, self.slots.run, index)
-        gap = np.r_[live, born]
-        begin = np.r_[accesses.position[access], accesses.position[written[born]]]
-        end = np.r_[
-            accesses.position[accesses.following[access]],
-            accesses.position[last[born]],
-        ]
-        busy = np.r_[0.0, np.cumsum(self.model.duration_ns)]
-        computed = busy[end] - busy[np.minimum(begin + 1, len(busy) - 1)]
-        load_ns = self.model.num_pieces[gaps.region[gap]] / self.link.load
-        chosen = (end > begin) & (computed < load_ns / 4)
-        gap = gap[chosen]
-        return self.loaded[gap], self.size[gap], begin[chosen], end[chosen]
+    def _is_mixed(self) -> Bools:
+        """Tell which runs may be written in place and otherwise not."""
+        return np.asarray(self.in_place != self.written_in_place)
 
     def solve(self) -> Fractions | None:
         values = self.program.solve()

@@ -50,6 +50,47 @@ class LinearProgram:
         """Add rows: the sum of the terms is `side`."""
         self._add(True, side, terms)
 
+    def ordered(self, smaller: Ints, larger: Ints) -> None:
+        """Add rows: each of some columns is at most that beside it."""
+        rows = np.arange(len(smaller))
+        differ = smaller != larger
+        self.at_most(
+            np.zeros(len(rows)),
+            Term(rows[differ], smaller[differ], 1.0),
+            Term(rows[differ], larger[differ], -1.0),
+        )
+
+    def sum_around(
+        self, totals: Ints, first: Ints, covered: Ints, column: Ints, weight: Floats
+    ) -> None:
+        """Let columns `totals`, around a circle, be sums of others.
+
+        Each is had from the one before it, which takes far fewer coefficients.
+
+        Parameters
+        ----------
+        first, covered
+            Each of `column` counts, by its weight, in `covered` totals from `first` on.
+        """
+        count = len(totals)
+        stop = first + covered  # one turn after `first` at most
+        later = np.arange(1, count)
+        partly = (covered > 0) & (covered < count)
+        begins, ends = partly & (first > 0), partly & (stop % count > 0)
+        self.equal(
+            np.zeros(count - 1),
+            Term(later - 1, totals[later], 1.0),
+            Term(later - 1, totals[later - 1], -1.0),
+            Term(first[begins] - 1, column[begins], -weight[begins]),
+            Term(stop[ends] % count - 1, column[ends], weight[ends]),
+        )
+        chosen = np.flatnonzero((covered > 0) & ((first == 0) | (stop > count)))
+        self.equal(
+            np.zeros(1),
+            Term(np.zeros(1, np.int64), totals[:1], 1.0),
+            Term(np.zeros_like(chosen), column[chosen], -weight[chosen]),
+        )
+
     def _add(self, is_equal: bool, side: Floats, terms: tuple[Term, ...]) -> None:
         first = sum(len(rows) for rows in self._sides[is_equal])
         self._sides[is_equal].append(np.asarray(side, float))
