@@ -24,7 +24,9 @@ from transit.traces.reader import Trace
 
 VERSION = 1
 # Differs from range to range of one reason.
-_LAUNCH_COUNT = re.compile(r", launches per iteration: \d+( to \d+)?")
+_OWN_FIGURES = re.compile(
+    r", launches per iteration: \d+( to \d+)?|^unused for .*? of [^,]*, "
+)
 
 
 def describe_trace(trace: Trace) -> dict[str, Any]:
@@ -188,8 +190,8 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
             "offset_bytes": placement.offset,
             "bytes": placement.bytes,
             "placement": placement.placement,
-            "why": placement.why,
             "windows": [window.model_dump() for window in placement.windows],
+            "why": placement.why,
         }
         for rank_plan in plan.ranks
         for rank in rank_plan.ranks
@@ -214,7 +216,7 @@ def _totals(placements: list[dict[str, Any]]) -> list[dict[str, Any]]:
     totals: dict[tuple[str, str], dict[str, Any]] = {}
     all_bytes = sum(placement["bytes"] for placement in placements)
     for placement in placements:
-        kind, why = placement["placement"], _LAUNCH_COUNT.sub("", placement["why"])
+        kind, why = placement["placement"], _OWN_FIGURES.sub("", placement["why"])
         nothing = {"placement": kind, "ranges": 0, "bytes": 0, "share": 0.0, "why": why}
         total = totals.setdefault((kind, why), nothing)
         total["ranges"] += 1

@@ -15,7 +15,8 @@ from transit.units import format_bytes, format_ns
 
 PIPED_COLUMNS = 240  # piped output has no width of its own
 NAME_COLUMNS = ("name", "gpu")
-PLACE_COLUMNS = ("rank", "device")
+# Of no interest where all rows are alike.
+PLAIN_COLUMNS = ("rank", "device", "windows")
 
 
 def print_facts(facts: dict[str, Any]) -> None:
@@ -28,7 +29,7 @@ def print_facts(facts: dict[str, Any]) -> None:
 def print_table(title: str, records: list[dict[str, Any]], max_rows: int) -> None:
     """Print records of the same keys, of which the last one takes what width is left.
 
-    A column that tells where things are is left out if they all are in one place.
+    Some columns are left out if all rows are alike, as where all is on one GPU.
     """
     if not records:
         return
@@ -47,7 +48,8 @@ def print_table(title: str, records: list[dict[str, Any]], max_rows: int) -> Non
     *names, last = [
         name
         for name in records[0]
-        if name not in PLACE_COLUMNS or len({record[name] for record in records}) > 1
+        if name not in PLAIN_COLUMNS
+        or len({_cell(name, record[name]) for record in records}) > 1
     ]
     for name in names:
         is_text = isinstance(records[0][name], str)
@@ -79,6 +81,8 @@ def _heading(name: str, space: str = " ") -> str:
 def _cell(name: str, value: Any) -> str:
     if value is None:
         return "-"
+    if isinstance(value, list):
+        return str(len(value))
     if "bytes" in name:
         return format_bytes(value)
     if "_ns" in name:
