@@ -29,7 +29,8 @@ class Accesses:
 
     `link_ns` is how long the link is busy if the whole region is zero-copy. `following`
     is the region's next access, around the iteration; the gap after an access has the
-    access's index. `dead` tells of that gap.
+    access's index. `dead` tells of that gap. The access after a dead gap `writes`: what
+    it finds is new, and the host has no copy of it.
     """
 
     region: Ints
@@ -161,16 +162,20 @@ def _accesses(
     following = _following(region)
     overwrites = merged(lists.overwrites, np.logical_and)
     survives = _survivors(problem, iteration, holders, region, position, following)
+    dead = ~survives | overwrites.astype(np.bool_)[following]
+    writes = merged(lists.writes, np.logical_or).astype(np.bool_)
+    # A hash does not see zeros written over zeros.
+    writes[following[dead]] = True
     return Accesses(
         region=region,
         position=position,
         reads=merged(lists.reads, np.logical_or).astype(np.bool_),
-        writes=merged(lists.writes, np.logical_or).astype(np.bool_),
+        writes=writes,
         rereads=merged(lists.rereads, np.logical_or).astype(np.bool_),
         link_bytes=merged(lists.link_bytes, np.add),
         link_ns=merged(lists.link_ns, np.add),
         following=following,
-        dead=~survives | overwrites.astype(np.bool_)[following],
+        dead=dead,
     )
 
 

@@ -9,7 +9,10 @@ import numpy as np
 from transit.compiler.model import Accesses, Model
 
 Touch = tuple[int, int, str]
-"""Region, position, and what is done: r, w or rw, with d if it is dead afterwards."""
+"""Region, position, and what is done: r, w or rw, with d if it is dead afterwards.
+
+What follows something dead is written in any case.
+"""
 
 
 def make_model(
@@ -28,6 +31,9 @@ def make_model(
     for owner in set(region.tolist()):
         own = np.flatnonzero(region == owner)
         following[own[-1]] = own[0]
+    dead = np.array(["d" in row[2] for row in rows], np.bool_)
+    writes = np.array(["w" in row[2] for row in rows], np.bool_)
+    writes[following[dead]] = True
     return Model(
         duration_ns=np.array(duration_ns, float),
         fixed_pieces=np.array(fixed or [0] * len(duration_ns), np.int64),
@@ -37,11 +43,11 @@ def make_model(
             region=region,
             position=np.array([row[1] for row in rows], np.int64),
             reads=np.array(["r" in row[2] for row in rows], np.bool_),
-            writes=np.array(["w" in row[2] for row in rows], np.bool_),
+            writes=writes,
             rereads=np.zeros(len(rows), np.bool_),
             link_bytes=np.zeros(len(rows)),
             link_ns=np.full(len(rows), float(link_ns)),
             following=following,
-            dead=np.array(["d" in row[2] for row in rows], np.bool_),
+            dead=dead,
         ),
     )
