@@ -101,7 +101,7 @@ class _Bound:
             return sum_by(slots.run, which, count) > 0
 
         self.writes = runs_with(accesses.writes)
-        possible = np.isfinite(accesses.link_ns) & ~accesses.rereads
+        possible = accesses.may_be_in_place
         self.absent = self.program.columns(
             count, upper=np.where(self.slots.gaps.dead, 0.0, 1.0)
         )
@@ -330,7 +330,7 @@ class _Bound:
         duration = self.model.duration_ns / MS
         run, writes = slots.run, accesses.writes
         column = np.where(writes, self.written_in_place[run], self.in_place[run])
-        used = np.flatnonzero(np.isfinite(accesses.link_ns) & ~accesses.rereads)
+        used = np.flatnonzero(accesses.may_be_in_place)
         column, position = column[used], accesses.position[used]
         link_ms = accesses.link_ns[used] / MS
         of_slot = slots.slot[position]

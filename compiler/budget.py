@@ -24,10 +24,8 @@ def smallest_budget(problem: Problem, policy: Policy) -> int:
 def smallest_for_windows(model: Model) -> int:
     """Return pieces without which some launch cannot run, whatever comes and goes."""
     accesses = model.accesses
-    # What a kernel can reach in host memory needs no room.
-    pieces = np.where(
-        np.isfinite(accesses.link_ns), 0, model.num_pieces[accesses.region]
-    )
+    # What a kernel can read in host memory, and does so once, needs no room.
+    pieces = np.where(accesses.may_be_in_place, 0, model.num_pieces[accesses.region])
     needed = sum_by(accesses.position, pieces, model.num_launches)
     return int((model.fixed_pieces + needed).max(initial=0))
 
@@ -44,6 +42,16 @@ def check_budget_for_windows(
         f"the budget is {format_bytes(gpu_memory_bytes)}: "
         f"{'; '.join(_reasons(problem, smallest, 'some launch needs the rest'))}. "
         f"Give --gpu-memory {_enough(smallest, '')} or more"
+    )
+
+
+def no_schedule(model: Model, gpu_memory_bytes: int, where: str) -> str:
+    """Say that no schedule was found for a budget that suffices for each launch."""
+    needed = _enough(smallest_for_windows(model))
+    return (
+        f"{where}: policy {AUTO} found no schedule that keeps to the budget of "
+        f"{format_bytes(gpu_memory_bytes)}. Some launch needs {needed} at once, which "
+        "may not be enough. Give more --gpu-memory; --sweep shows what is enough"
     )
 
 

@@ -15,7 +15,11 @@ from transit._version import __version__
 from transit.compiler import iteration as iterations
 from transit.compiler import plan as plans
 from transit.compiler.alike import groups, share
-from transit.compiler.budget import check_budget, check_budget_for_windows
+from transit.compiler.budget import (
+    check_budget,
+    check_budget_for_windows,
+    no_schedule,
+)
 from transit.compiler.choice import Choice, choose_static, choose_windows
 from transit.compiler.cost import access_costs
 from transit.compiler.files import describe
@@ -235,10 +239,7 @@ def _choose(
     try:
         choice = choose_windows(problem, model, link)
     except NothingFitsError:
-        raise BudgetError(
-            f"{where}: policy {AUTO} found no schedule that keeps to the budget; give "
-            "more --gpu-memory"
-        ) from None
+        raise BudgetError(no_schedule(model, budget_bytes, where)) from None
     if not options.compare:
         return choice, {}
     return choice, predict_rivals(problem, model, steady, options.machine)

@@ -52,6 +52,11 @@ class Accesses:
         """Whether the gap after each access goes around the iteration's end."""
         return np.asarray(self.position[self.following] <= self.position)
 
+    @cached_property
+    def may_be_in_place(self) -> Bools:
+        """Whether launches may reach the region in host memory: no kernel re-reads."""
+        return np.asarray(np.isfinite(self.link_ns) & ~self.rereads)
+
     def gaps_last(self, clock: Floats) -> Floats:
         """Return what passes in the gap after each access.
 

@@ -138,9 +138,14 @@ def test_auto_moves_nothing_of_a_job_that_fits(trace: Path) -> None:
     assert "the job fits" in done.stderr
 
 
-def test_auto_names_the_least_that_a_launch_needs(trace: Path) -> None:
-    rates = {f"zero_copy_{way}_bytes_per_s": None for way in ("read", "write", "both")}
-    of_this_gpu(trace, **rates)
+NO_ZERO_COPY = {
+    f"zero_copy_{way}_bytes_per_s": None for way in ("read", "write", "both")
+}
+
+
+@pytest.mark.parametrize("without", [True, False])
+def test_auto_names_the_least_that_a_launch_needs(trace: Path, without: bool) -> None:
+    of_this_gpu(trace, **(NO_ZERO_COPY if without else {}))
     small = transit("compile", trace, "--gpu-memory", "20MiB", "--policy", "auto")
     assert small.returncode == 1
     found = re.search(r"needs at least (\d+) MiB", small.stderr)

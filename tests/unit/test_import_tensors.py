@@ -341,7 +341,7 @@ def test_command_says_what_the_lists_are_and_what_comes_next(tmp_path: Path) -> 
     assert (done.returncode, done.stdout) == (0, "")
     assert "warning: times are as given" in done.stderr
     assert "wrote t: 3 launches, 8 accesses, 5 allocations" in done.stderr
-    assert "next: transit compile t" in done.stderr
+    assert "next: transit compile t --policy auto -o plan.json" in done.stderr
     again = transit("import", "tensors", folder, "-o", "t", cwd=tmp_path)
     assert (again.returncode, "--force" in again.stderr) == (1, True)
     shown = json.loads(transit("show", "t", "--json", cwd=tmp_path).stdout)

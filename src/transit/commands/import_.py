@@ -66,7 +66,7 @@ def import_(
     log.info("wrote %s: %s", output, summary)
     if source is Source.TENSORS:
         log.info("not in such lists: %s", summary.missing)
-        log.info("next: transit compile %s -o plan.json", output)
+        log.info("next: transit compile %s --policy auto -o plan.json", output)
         return
     log.info("not in such files: %s; the trace cannot be compiled", summary.missing)
     log.info("next: transit show %s", output)
