@@ -13,6 +13,7 @@ from transit._version import __version__
 from transit.commands.calibrate import calibrate
 from transit.commands.compile import compile_
 from transit.commands.demo import demo
+from transit.commands.diff import diff
 from transit.commands.doctor import doctor
 from transit.commands.export import export
 from transit.commands.import_ import import_
@@ -36,6 +37,7 @@ app.command("record", context_settings=JOB_COMMAND)(record)
 app.command("compile")(compile_)
 app.command("replay", context_settings=JOB_COMMAND)(replay)
 app.command("show")(show)
+app.command("diff")(diff)
 app.command("export")(export)
 app.command("import")(import_)
 app.command("calibrate")(calibrate)

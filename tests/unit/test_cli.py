@@ -80,6 +80,7 @@ def test_surface_is_frozen() -> None:
             "--strict",
         ],
         "show": ["--json", "--rows"],
+        "diff": ["--json", "--rows"],
         "export": ["--force", "--output", "--perfetto"],
         "import": ["--force", "--output"],
         "calibrate": ["--device", "--force", "--json", "--output"],

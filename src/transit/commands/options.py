@@ -20,6 +20,9 @@ Force = Annotated[
     bool, typer.Option("--force", "-f", help="Replace an existing output.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Rows = Annotated[
+    int, typer.Option(min=1, envvar="TRANSIT_ROWS", help="Rows per table.")
+]
 DryRun = Annotated[
     bool,
     typer.Option("--dry-run", help="Print the environment and the command only."),

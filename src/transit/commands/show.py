@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from transit.commands.options import Json
+from transit.commands.options import Json, Rows
 from transit.kernel_names import shorten
 
 
@@ -17,9 +17,7 @@ def show(
     path: Annotated[
         Path, typer.Argument(help="A trace folder or a plan.", show_default=False)
     ],
-    rows: Annotated[
-        int, typer.Option(min=1, envvar="TRANSIT_ROWS", help="Rows per table.")
-    ] = 20,
+    rows: Rows = 20,
     as_json: Json = False,
 ) -> None:
     """Show what is in a trace or a plan.
