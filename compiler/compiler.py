@@ -24,6 +24,7 @@ from transit.compiler.choice import Choice, choose_static, choose_windows
 from transit.compiler.cost import access_costs
 from transit.compiler.files import describe
 from transit.compiler.iteration import SteadyIteration
+from transit.compiler.labels import Labels
 from transit.compiler.lifetimes import read_allocations
 from transit.compiler.link import Link
 from transit.compiler.liveness import Holders
@@ -172,7 +173,8 @@ def _compile_rank(trace: Trace, rank: int, options: Options) -> _Compiled:
     for device, problem in build_problems(trace, rank, steady, options):
         where = f"rank {rank}, GPU {device}"
         choice, rivals = _choose(trace, rank, steady, problem, options, where)
-        allocations += place(problem, choice, steady.busy_ns)
+        labels = Labels.read(trace, rank, problem.allocations)
+        allocations += place(problem, choice, steady.busy_ns, labels)
         solved.append(GpuTotals.of(problem, choice, rivals))
     rank_plan = plans.RankPlan(
         ranks=(rank,),

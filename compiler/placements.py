@@ -9,6 +9,7 @@ import numpy as np
 
 from transit.compiler.arrays import Floats, Ints
 from transit.compiler.choice import Choice, Range
+from transit.compiler.labels import Labels
 from transit.compiler.plan import (
     MAX_BYTES,
     PIECE_BYTES,
@@ -20,9 +21,13 @@ from transit.compiler.problem import Problem
 from transit.units import format_ns
 
 UNEXPLAINED = "touched through pointers that no launch names"
+HOLDS = "; holds "
+MAX_LABEL = 200  # of a reason, which is for people
 
 
-def place(problem: Problem, choice: Choice, busy_ns: Floats) -> Iterator[Allocation]:
+def place(
+    problem: Problem, choice: Choice, busy_ns: Floats, labels: Labels
+) -> Iterator[Allocation]:
     """Give every allocation its placements, sorted by ordinal.
 
     Parameters
@@ -31,6 +36,8 @@ def place(problem: Problem, choice: Choice, busy_ns: Floats) -> Iterator[Allocat
         Ranges that cover every region.
     busy_ns
         GPU time from the iteration's start to each launch, and to its end.
+    labels
+        What lies in the allocations.
     """
     allocations, regions = problem.allocations, problem.regions
     ranges: list[list[Range]] = [[] for _ in range(len(allocations))]
@@ -45,7 +52,7 @@ def place(problem: Problem, choice: Choice, busy_ns: Floats) -> Iterator[Allocat
             bytes=int(allocations.bytes[index]),
             address_offset=offsets[index],
             placements=tuple(
-                _merge(problem, ranges[index], choice.why_spilled, busy_ns)
+                _merge(problem, ranges[index], choice.why_spilled, busy_ns, labels)
             ),
         )
 
@@ -61,7 +68,11 @@ def _address_offsets(address: Ints) -> list[int | None]:
 
 
 def _merge(
-    problem: Problem, ranges: list[Range], why_spilled: str, busy_ns: Floats
+    problem: Problem,
+    ranges: list[Range],
+    why_spilled: str,
+    busy_ns: Floats,
+    labels: Labels,
 ) -> Iterator[Placement]:
     """Join neighbours of one placement: plans are read by people."""
     for (kind, windows), group in groupby(ranges, key=lambda r: (r.kind, r.windows)):
@@ -72,13 +83,25 @@ def _merge(
             why = f"{_absence(windows, busy_ns)}: {use}"
         first = members[0]
         start = int(problem.regions.first_piece[first.region]) + first.first_piece
+        offset = start * PIECE_BYTES
+        num_bytes = sum(member.num_pieces for member in members) * PIECE_BYTES
+        allocation = int(problem.regions.allocation[first.region])
+        held = labels.within(allocation, offset, offset + num_bytes)
         yield Placement(
-            offset=start * PIECE_BYTES,
-            bytes=sum(member.num_pieces for member in members) * PIECE_BYTES,
+            offset=offset,
+            bytes=num_bytes,
             placement=kind,
-            why=why,
+            why=why + _holds(held),
             windows=windows,
         )
+
+
+def _holds(labels: list[str]) -> str:
+    """Name the largest of what lies in a range, if anything is known."""
+    if not labels:
+        return ""
+    others = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
+    return f"{HOLDS}{labels[0][:MAX_LABEL]}{others}"
 
 
 def _absence(windows: tuple[Window, ...], busy_ns: Floats) -> str:

@@ -25,7 +25,7 @@ from transit.traces.reader import Trace
 VERSION = 1
 # Differs from range to range of one reason.
 _OWN_FIGURES = re.compile(
-    r", launches per iteration: \d+( to \d+)?|^unused for .*? of [^,]*, "
+    r", launches per iteration: \d+( to \d+)?|^unused for .*? of [^,]*, |; holds .*"
 )
 
 
