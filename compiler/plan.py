@@ -60,6 +60,10 @@ class Window(_Model):
             raise ValueError("written must be from first to last")
         return self
 
+    def covers(self, position: int) -> bool:
+        """Tell whether the range is on the GPU for the launch at a position."""
+        return _is_between(self.first, position, self.last)
+
 
 def _is_between(first: int, position: int, last: int) -> bool:
     """Tell whether a position is from first to last, around the iteration."""

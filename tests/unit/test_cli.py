@@ -60,6 +60,7 @@ def test_surface_is_frozen() -> None:
         ],
         "compile": [
             "--backend",
+            "--explain",
             "--force",
             "--gpu-memory",
             "--json",

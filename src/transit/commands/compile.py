@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from transit.commands.explained import print_explained
 from transit.commands.options import Force, Json
 from transit.errors import BudgetError
 from transit.units import MemorySize, format_bytes, format_ns, parse_size
 
 if TYPE_CHECKING:
     from transit.compiler.machine import MachineProfile
+    from transit.compiler.plan import Plan
     from transit.traces.reader import Trace
 
 log = logging.getLogger(__name__)
@@ -101,6 +103,15 @@ def compile_(
             "job needs down to the least it can do with; takes minutes.",
         ),
     ] = False,
+    explain: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ALLOCATION",
+            help="Also tell what the plan does with an allocation and why: its "
+            "ordinal, or a label such as a parameter's name. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
     force: Force = False,
 ) -> None:
@@ -138,16 +149,36 @@ def compile_(
         backend=backend.value,
     )
     summary = summarize(plan)
+    if explain:
+        summary["explained"] = _explained(recorded, plan, profile, backend, explain)
     if output:
         dump(plan, output, force=force)
     if as_json:
         print(json.dumps(summary))
+    elif explain:
+        print_explained(summary["explained"])
     _tell(summary)
     if output:
         log.info("wrote %s", output)
         _tell_next(summary, output)
     else:
         log.info("nothing was written: name a plan file with -o")
+
+
+def _explained(
+    trace: Trace,
+    plan: Plan,
+    profile: MachineProfile,
+    backend: Backend,
+    names: list[str],
+) -> list[dict[str, Any]]:
+    from transit.compiler.compiler import Options
+    from transit.compiler.explain import explain
+
+    options = Options(
+        plan.gpu_memory_bytes, plan.policy, profile, backend.value, compare=False
+    )
+    return [row for name in names for row in explain(trace, plan, options, name)]
 
 
 def _sweep(
