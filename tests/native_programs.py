@@ -1,4 +1,4 @@
-"""Builds the programs of tests/native, which drive parts of the recorder."""
+"""Builds the programs of tests/native, which drive parts of the native code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def find_one(pattern: str) -> Path:
 
 
 def build(name: str, sources: Iterable[str], folder: Path) -> Path:
-    """Compile tests/native/``name``.cpp with some of the recorder's sources."""
+    """Compile tests/native/``name``.cpp with sources, paths without suffix."""
     if not shutil.which("g++"):
         pytest.skip("needs a C++ compiler")
     program = folder / name
@@ -33,7 +33,7 @@ def build(name: str, sources: Iterable[str], folder: Path) -> Path:
         *("g++", "-std=c++17", "-g", "-O1", "-Wall", "-Wextra", f"-I{ROOT}"),
         *("-isystem", str(find_one("**/cupti.h").parent)),
         str(ROOT / "tests/native" / f"{name}.cpp"),
-        *(str(ROOT / "recorder/native" / f"{source}.cpp") for source in sources),
+        *(str(ROOT / f"{source}.cpp") for source in sources),
         *("-o", str(program), "-pthread", "-ldl"),
     ]
     for sanitizers in ([SANITIZERS], []):  # not every compiler comes with them

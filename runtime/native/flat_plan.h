@@ -47,8 +47,18 @@ struct FlatRange {
   uint32_t reserved;
 };
 
+// For FlatLaunch::addresses: whatever it names, as graphs do.
+constexpr uint64_t kAnyAddresses = UINT64_MAX;
+
+// A submission of the iteration.
+struct FlatLaunch {
+  uint64_t signature;  // as traces/FORMAT.md defines it; of a graph without its nodes
+  uint64_t addresses;  // hash of the set it names: runtime/native/windows/
+};
+
 static_assert(sizeof(FlatPlanHeader) == 48);
 static_assert(sizeof(FlatAllocation) == 32);
 static_assert(sizeof(FlatRange) == 24);
+static_assert(sizeof(FlatLaunch) == 16);
 
 }  // namespace transit

@@ -21,7 +21,8 @@ from native_programs import build, find_one
 from transit.recorder.spool import Spool
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("activities", "cupti_api", "cupti_errors", "failure", "spool", "spool_file")
+NAMES = ("activities", "cupti_api", "cupti_errors", "failure", "spool", "spool_file")
+SOURCES = [f"recorder/native/{name}" for name in NAMES]
 NEW_MEMORY = 0xFFFF_FFFF
 NO_NAME = 0xFFFF_FFFF
 

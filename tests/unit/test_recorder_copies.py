@@ -50,7 +50,8 @@ Accesses = dict[str, set[tuple[int, int, int]]]
 
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
-    sources = ("api_calls", "parameter_scan", "allocations", "tensor_maps", "cupti_api")
+    names = ("api_calls", "parameter_scan", "allocations", "tensor_maps", "cupti_api")
+    sources = [f"recorder/native/{name}" for name in names]
     program = build("read_copies", sources, tmp_path_factory.mktemp("native"))
     done = subprocess.run([program], capture_output=True, text=True, check=True)
     return [line.split() for line in done.stdout.splitlines()]

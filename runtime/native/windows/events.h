@@ -1,0 +1,31 @@
+// Moments in the job's streams, for others to wait for.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "runtime/native/interpose/driver_api.h"
+
+namespace transit {
+
+class Event {
+ public:
+  explicit Event(CUevent event) : event_(event) {}
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  // In the stream's order: all that was submitted to it before. Null if it failed.
+  static std::shared_ptr<const Event> record(CUstream stream);
+
+  bool has_passed() const;
+
+ private:
+  CUevent event_;
+};
+
+using Events = std::vector<std::shared_ptr<const Event>>;
+
+bool have_passed(const Events& events);
+
+}  // namespace transit

@@ -1,0 +1,261 @@
+#include "runtime/native/windows/transfers.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "runtime/native/interpose/driver.h"
+#include "runtime/native/lifecycle/log.h"
+#include "runtime/native/status/status.h"
+
+namespace transit {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::seconds;
+
+constexpr auto kPause = microseconds(20);  // a chunk takes 600 to copy
+constexpr size_t kMostCopies = 2;          // one is copied, the next one waits for it
+constexpr auto kPatience = seconds(10);
+constexpr size_t kCountersPerPage = 1024;
+
+void report(const char* action, const Outcome& outcome) {
+  status::add(&StatusFile::transfer_failures);
+  log::failure("cannot %s a window: %s: %s", action, outcome.what,
+               error_name(outcome.result));
+}
+
+}  // namespace
+
+Transfers::Transfers(CUcontext context, uint64_t budget_bytes)
+    : context_(context), budget_bytes_(budget_bytes) {
+  std::thread([this] { work(); }).detach();
+}
+
+void Transfers::load(Load load) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const uint32_t number = ++load.seat->num_asked;
+  const auto later = std::upper_bound(
+      loads_.begin(), loads_.end(), load.due,
+      [](uint64_t due, const QueuedLoad& queued) { return due < queued.due; });
+  loads_.insert(later, {std::move(load), number, std::nullopt});
+  asked_.notify_one();
+}
+
+void Transfers::release(Seat* seat, bool copies, Events after) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  outgoing_.push_back({seat, ++seat->num_asked, true, copies, std::move(after)});
+  asked_.notify_one();
+}
+
+void Transfers::store(Seat* seat, Events after) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  outgoing_.push_back({seat, seat->num_asked, false, true, std::move(after)});
+  asked_.notify_one();
+}
+
+bool Transfers::withdraw(Seat* seat) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto queued =
+      std::find_if(loads_.begin(), loads_.end(), [&](const QueuedLoad& load) {
+        return load.seat == seat && load.number == seat->num_asked && !load.gated;
+      });
+  if (queued == loads_.end()) return false;
+  loads_.erase(queued);
+  --seat->num_asked;
+  return true;
+}
+
+void Transfers::gate(const Seat& seat, CUstream stream) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (QueuedLoad& load : loads_) {
+      if (load.seat == &seat && !load.gated) load.gated = Clock::now();
+    }
+  }
+  status::add(&StatusFile::gates);
+  const auto address = reinterpret_cast<CUdeviceptr>(seat.num_done);
+  const CUresult result = driver().cuStreamWaitValue32_v2(
+      stream, address, seat.num_asked, CU_STREAM_WAIT_VALUE_GEQ);
+  if (result != CUDA_SUCCESS) settle(seat);
+}
+
+void Transfers::settle(const Seat& seat) {
+  while (!seat.is_settled()) std::this_thread::sleep_for(kPause);
+}
+
+uint32_t* Transfers::take_counter() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (spare_counters_.empty()) {
+    void* page = nullptr;
+    constexpr size_t kBytes = kCountersPerPage * sizeof(uint32_t);
+    const CUresult result = driver().cuMemHostAlloc(
+        &page, kBytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+    if (result != CUDA_SUCCESS) return nullptr;
+    auto* counters = static_cast<uint32_t*>(page);
+    for (size_t i = 0; i < kCountersPerPage; ++i)
+      spare_counters_.push_back(counters + i);
+  }
+  uint32_t* counter = spare_counters_.back();
+  spare_counters_.pop_back();
+  __atomic_store_n(counter, 0, __ATOMIC_RELEASE);
+  return counter;
+}
+
+void Transfers::give_back(uint32_t* counter) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  spare_counters_.push_back(counter);
+}
+
+void Transfers::work() {
+  pthread_setname_np(pthread_self(), "transit");
+  driver().cuCtxPushCurrent_v2(context_);
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  driver().cuThreadExchangeStreamCaptureMode(&mode);
+  driver().cuStreamCreate(&load_stream_, CU_STREAM_NON_BLOCKING);
+  driver().cuStreamCreate(&store_stream_, CU_STREAM_NON_BLOCKING);
+  Lock lock(mutex_);
+  for (;;) {
+    const bool has_ended = end_copies(lock);
+    const bool has_begun = begin_outgoing(lock) | begin_load(lock);
+    if (has_ended || has_begun) {
+      last_progress_ = Clock::now();
+      continue;
+    }
+    const bool is_idle = loads_.empty() && outgoing_.empty() && copies_in_.empty() &&
+                         copies_out_.empty();
+    if (is_idle) {
+      asked_.wait(lock);
+    } else {
+      asked_.wait_for(lock, kPause);
+    }
+  }
+}
+
+// The most urgent one that can begin. One that cannot is overtaken only by what the
+// plan has on the GPU together with it: else there might never be room for it.
+std::deque<Transfers::QueuedLoad>::iterator Transfers::choose_load() {
+  uint64_t most_urgent = UINT64_MAX;
+  for (auto load = loads_.begin(); load != loads_.end(); ++load) {
+    if (load->issue >= most_urgent) continue;
+    const bool is_home = load->seat->done() == load->number - 1;
+    if (is_home && (has_room(*load->seat) || is_hopeless(*load)) &&
+        have_passed(load->after)) {
+      return load;
+    }
+    most_urgent = std::min(most_urgent, load->due);
+  }
+  return loads_.end();
+}
+
+bool Transfers::has_room(const Seat& seat) const {
+  const uint64_t taken = status::get(&StatusFile::resident_bytes) +
+                         round_up_to_piece(status::get(&StatusFile::passed_bytes));
+  return taken + seat.chunk.bytes() <= budget_bytes_;
+}
+
+// The job waits for it, and nothing happens that would make room.
+bool Transfers::is_hopeless(const QueuedLoad& load) const {
+  return load.gated && Clock::now() - std::max(*load.gated, last_progress_) > kPatience;
+}
+
+bool Transfers::begin_load(Lock& lock) {
+  if (copies_in_.size() >= kMostCopies) return false;
+  const auto chosen = choose_load();
+  if (chosen == loads_.end()) return false;
+  const QueuedLoad load = std::move(*chosen);
+  loads_.erase(chosen);
+  if (!has_room(*load.seat)) {
+    status::add(&StatusFile::loads_without_room);
+    done(load.seat);
+    return true;
+  }
+  lock.unlock();
+  enter(load);
+  lock.lock();
+  return true;
+}
+
+void Transfers::enter(const QueuedLoad& load) {
+  Chunk& chunk = load.seat->chunk;
+  if (chunk.is_on_gpu()) return done(load.seat);
+  status::add_bytes(&StatusFile::resident_bytes, &StatusFile::resident_peak_bytes,
+                    chunk.bytes());
+  const Outcome entered = chunk.go_to_gpu();
+  if (!entered.ok()) {
+    status::subtract_bytes(&StatusFile::resident_bytes, chunk.bytes());
+    report("load", entered);
+    return done(load.seat);
+  }
+  if (!load.copies) return done(load.seat);
+  const CUresult copied = chunk.copy_in(load_stream_);
+  if (copied != CUDA_SUCCESS) {
+    report("load", {copied, "the copy failed (cuMemcpyDtoDAsync)"});
+    leave(load.seat);
+    return done(load.seat);
+  }
+  status::add(&StatusFile::h2d_bytes, chunk.bytes());
+  copies_in_.push_back({load.seat, false, Event::record(load_stream_)});
+}
+
+bool Transfers::begin_outgoing(Lock& lock) {
+  if (outgoing_.empty() || copies_out_.size() >= kMostCopies) return false;
+  const Outgoing& next = outgoing_.front();
+  const uint32_t number = next.is_release ? next.number - 1 : next.number;
+  if (next.seat->done() != number || !have_passed(next.after)) return false;
+  const Outgoing outgoing = std::move(outgoing_.front());
+  outgoing_.pop_front();
+  lock.unlock();
+  const Chunk& chunk = outgoing.seat->chunk;
+  const bool copies = outgoing.copies && chunk.is_on_gpu();
+  const CUresult copied = copies ? chunk.copy_out(store_stream_) : CUDA_SUCCESS;
+  if (copied != CUDA_SUCCESS) {
+    report("release", {copied, "the copy failed (cuMemcpyDtoDAsync)"});
+  } else if (copies) {
+    status::add(&StatusFile::d2h_bytes, chunk.bytes());
+    copies_out_.push_back(
+        {outgoing.seat, !outgoing.is_release, Event::record(store_stream_)});
+  } else if (outgoing.is_release) {
+    leave(outgoing.seat);
+  }
+  // What could not be copied stays on the GPU.
+  if (outgoing.is_release && (!copies || copied != CUDA_SUCCESS)) done(outgoing.seat);
+  lock.lock();
+  return true;
+}
+
+bool Transfers::end_copies(Lock& lock) {
+  bool has_ended = false;
+  lock.unlock();
+  while (!copies_in_.empty() && copies_in_.front().end->has_passed()) {
+    done(copies_in_.front().seat);
+    copies_in_.pop_front();
+    has_ended = true;
+  }
+  while (!copies_out_.empty() && copies_out_.front().end->has_passed()) {
+    const Copy& copy = copies_out_.front();
+    if (!copy.is_store) {
+      leave(copy.seat);
+      done(copy.seat);
+    }
+    copies_out_.pop_front();
+    has_ended = true;
+  }
+  lock.lock();
+  return has_ended;
+}
+
+void Transfers::leave(Seat* seat) {
+  if (!seat->chunk.is_on_gpu()) return;
+  const Outcome left = seat->chunk.go_home();
+  if (!left.ok()) return report("release", left);
+  status::subtract_bytes(&StatusFile::resident_bytes, seat->chunk.bytes());
+}
+
+void Transfers::done(Seat* seat) {
+  __atomic_fetch_add(seat->num_done, 1, __ATOMIC_RELEASE);
+}
+
+}  // namespace transit

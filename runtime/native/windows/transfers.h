@@ -1,0 +1,123 @@
+// Moves chunks between host and GPU, beside the job's work.
+//
+//   at home --load--> on the GPU --release--> at home
+//
+// The moves of one chunk take turns and are numbered: it is known by their number what
+// was asked for and what is done. From a move's start to its end nobody may use the
+// chunk: streams wait for the number. Loads are begun when the job got as far as asked
+// for and there is room, the most urgent first; what goes out does so in turn, when the
+// job is done with it. One thread does it all, and looks again and again what is due:
+// that costs less than to be told by the driver.
+#pragma once
+
+#include <stdint.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "runtime/native/windows/chunk.h"
+#include "runtime/native/windows/events.h"
+
+namespace transit {
+
+// A chunk and its moves.
+struct Seat {
+  Seat(CUdevice device, CUdeviceptr address, uint64_t bytes)
+      : chunk(device, address, bytes) {}
+
+  bool will_be_on_gpu() const { return num_asked % 2 == 1; }
+  uint32_t done() const { return __atomic_load_n(num_done, __ATOMIC_ACQUIRE); }
+  bool is_settled() const { return done() == num_asked; }
+
+  Chunk chunk;                   // of the thread that moves it
+  uint32_t num_asked = 0;        // of those that ask
+  uint32_t* num_done = nullptr;  // in pinned memory
+};
+
+class Transfers {
+ public:
+  // What is on the GPU never exceeds the budget: a chunk for which no room comes to be
+  // stays at home.
+  Transfers(CUcontext context, uint64_t budget_bytes);
+
+  // One caller at a time asks for moves; a seat's loads and releases alternate.
+  struct Load {
+    Seat* seat;
+    uint64_t issue;  // when the plan has room for it
+    uint64_t due;    // when it is needed
+    bool copies;     // else what is at home is not needed
+    Events after;
+  };
+  void load(Load load);
+  void release(Seat* seat, bool copies, Events after);
+
+  // Copies out what is on the GPU, while it is read, before it is released.
+  void store(Seat* seat, Events after);
+
+  // Takes back the seat's last move if that is a load which was not begun.
+  bool withdraw(Seat* seat);
+
+  // What the stream does from now on waits for all moves of the seat.
+  void gate(const Seat& seat, CUstream stream);
+
+  // Returns when all moves of the seat are done.
+  static void settle(const Seat& seat);
+
+  // For Seat::num_done; null if there is no pinned memory.
+  uint32_t* take_counter();
+  void give_back(uint32_t* counter);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct QueuedLoad : Load {
+    uint32_t number;
+    std::optional<Clock::time_point> gated;  // a stream waits for it since
+  };
+  struct Outgoing {
+    Seat* seat;
+    uint32_t number;  // of the move, or for a store of the one before it
+    bool is_release;
+    bool copies;
+    Events after;
+  };
+  struct Copy {
+    Seat* seat;
+    bool is_store;
+    std::shared_ptr<const Event> end;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  void work();
+  bool begin_load(Lock& lock);
+  bool begin_outgoing(Lock& lock);
+  bool end_copies(Lock& lock);
+
+  std::deque<QueuedLoad>::iterator choose_load();
+  bool has_room(const Seat& seat) const;
+  bool is_hopeless(const QueuedLoad& load) const;
+
+  void enter(const QueuedLoad& load);
+  void leave(Seat* seat);
+  static void done(Seat* seat);
+
+  const CUcontext context_;
+  const uint64_t budget_bytes_;
+
+  std::mutex mutex_;
+  std::condition_variable asked_;
+  std::deque<QueuedLoad> loads_;  // by due
+  std::deque<Outgoing> outgoing_;
+  std::vector<uint32_t*> spare_counters_;
+
+  // Of the working thread.
+  CUstream load_stream_ = nullptr, store_stream_ = nullptr;
+  std::deque<Copy> copies_in_, copies_out_;
+  Clock::time_point last_progress_;
+};
+
+}  // namespace transit
