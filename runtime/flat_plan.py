@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from transit.compiler.plan import Plan, RankPlan
 
 MAGIC = b"TRNSPLAN"
-VERSION = 1
+VERSION = 2
 NO_ADDRESS = 2**64 - 1
-PLACEMENT_CODES = {"resident": 0, "zero-copy": 1}
+PLACEMENT_CODES = {"resident": 0, "zero-copy": 1, "windowed": 2}
 
 # Mirror runtime/native/flat_plan.h.
 HEADER_DTYPE = np.dtype(
@@ -24,6 +24,8 @@ HEADER_DTYPE = np.dtype(
         ("rank", "<u4"),
         ("num_allocations", "<u4"),
         ("num_ranges", "<u4"),
+        ("num_windows", "<u4"),
+        ("num_launches", "<u4"),
         ("reserved", "<u4"),
         ("gpu_memory_bytes", "<u8"),
         ("file_bytes", "<u8"),
@@ -47,6 +49,17 @@ RANGE_DTYPE = np.dtype(
         ("reserved", "<u4"),
     ]
 )
+WINDOW_DTYPE = np.dtype(
+    [
+        ("range", "<u4"),
+        ("issue", "<u4"),
+        ("first", "<u4"),
+        ("last", "<u4"),
+        ("written", "<u4"),
+        ("flags", "<u4"),
+    ]
+)
+LAUNCH_DTYPE = np.dtype([("signature", "<u8"), ("addresses", "<u8")])
 
 
 def lower(rank_plan: RankPlan, rank: int, *, gpu_memory_bytes: int) -> bytes:

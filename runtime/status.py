@@ -17,7 +17,7 @@ from transit.errors import JobError
 log = logging.getLogger(__name__)
 
 MAGIC = b"TRNSSTAT"
-VERSION = 1  # of the file
+VERSION = 2  # of the file
 REPORT_VERSION = 1  # of the JSON object
 
 # Mirrors StatusFile in runtime/native/status_file.h.
@@ -37,6 +37,19 @@ COUNTERS = (
     "graph_launches",
     "copies",
     "sets",
+    "windowed_bytes",
+    "windowed_peak_bytes",
+    "h2d_bytes",
+    "d2h_bytes",
+    "gates",
+    "loads_without_room",
+    "transfer_failures",
+    "launches_planned",
+    "launches_inserted",
+    "launches_skipped",
+    "launches_elsewhere",
+    "launches_unlocked",
+    "locks",
     "placement_failures",
 )
 STATUS_DTYPE = np.dtype(
@@ -94,6 +107,19 @@ class ProcessStatus:
     graph_launches: int
     copies: int
     sets: int
+    windowed_bytes: int
+    windowed_peak_bytes: int
+    h2d_bytes: int
+    d2h_bytes: int
+    gates: int
+    loads_without_room: int
+    transfer_failures: int
+    launches_planned: int
+    launches_inserted: int
+    launches_skipped: int
+    launches_elsewhere: int
+    launches_unlocked: int
+    locks: int
     placement_failures: int
     message: str
 

@@ -1,7 +1,7 @@
 // The flat plan: what `transit replay` lowers one rank of plan.json to, for the shim to
 // mmap. Little-endian; mirrored by NumPy dtypes in runtime/flat_plan.py; a change of
 // layout is a new version. File: header, allocations (sorted by device, ordinal),
-// ranges.
+// ranges, windows (sorted by range, first), launches.
 #pragma once
 
 #include <stdint.h>
@@ -9,10 +9,10 @@
 namespace transit {
 
 constexpr char kFlatPlanMagic[8] = {'T', 'R', 'N', 'S', 'P', 'L', 'A', 'N'};
-constexpr uint32_t kFlatPlanVersion = 1;
+constexpr uint32_t kFlatPlanVersion = 2;
 
-enum class Placement : uint32_t { kResident = 0, kZeroCopy = 1 };
-inline constexpr uint32_t kNumPlacements = 2;
+enum class Placement : uint32_t { kResident = 0, kZeroCopy = 1, kWindowed = 2 };
+inline constexpr uint32_t kNumPlacements = 3;
 
 struct FlatPlanHeader {
   char magic[8];
@@ -21,6 +21,8 @@ struct FlatPlanHeader {
   uint32_t rank;
   uint32_t num_allocations;
   uint32_t num_ranges;
+  uint32_t num_windows;
+  uint32_t num_launches;
   uint32_t reserved;
   uint64_t gpu_memory_bytes;  // the budget
   uint64_t file_bytes;        // whole file; a shorter file is truncated
@@ -47,6 +49,17 @@ struct FlatRange {
   uint32_t reserved;
 };
 
+enum WindowFlags : uint32_t { kLoads = 1, kWritesBack = 2 };
+
+// A time on the GPU of a windowed range: from launch `first` to `last` of the
+// iteration, which goes around. It is loaded from `issue` on, and what it holds not
+// written after `written`.
+struct FlatWindow {
+  uint32_t range;  // index into the ranges
+  uint32_t issue, first, last, written;
+  uint32_t flags;  // WindowFlags
+};
+
 // For FlatLaunch::addresses: whatever it names, as graphs do.
 constexpr uint64_t kAnyAddresses = UINT64_MAX;
 
@@ -56,9 +69,10 @@ struct FlatLaunch {
   uint64_t addresses;  // hash of the set it names: runtime/native/windows/
 };
 
-static_assert(sizeof(FlatPlanHeader) == 48);
+static_assert(sizeof(FlatPlanHeader) == 56);
 static_assert(sizeof(FlatAllocation) == 32);
 static_assert(sizeof(FlatRange) == 24);
+static_assert(sizeof(FlatWindow) == 24);
 static_assert(sizeof(FlatLaunch) == 16);
 
 }  // namespace transit

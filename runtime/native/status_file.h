@@ -9,7 +9,7 @@
 namespace transit {
 
 constexpr char kStatusMagic[8] = {'T', 'R', 'N', 'S', 'S', 'T', 'A', 'T'};
-constexpr uint32_t kStatusVersion = 1;
+constexpr uint32_t kStatusVersion = 2;
 
 enum class ShimState : uint32_t {
   kStarting = 0,
@@ -52,10 +52,27 @@ struct StatusFile {
   uint64_t copies;
   uint64_t sets;
 
+  // Windows: memory that comes to the GPU and goes (windows/transfers.h).
+  uint64_t windowed_bytes;  // at home in host memory; on the GPU they are resident too
+  uint64_t windowed_peak_bytes;
+  uint64_t h2d_bytes;
+  uint64_t d2h_bytes;
+  uint64_t gates;               // times that a stream was told to wait for a chunk
+  uint64_t loads_without_room;  // chunks that stayed at home when they were needed
+  uint64_t transfer_failures;
+
+  // Where the job is in the plan's iteration (windows/aligner.h).
+  uint64_t launches_planned;
+  uint64_t launches_inserted;
+  uint64_t launches_skipped;
+  uint64_t launches_elsewhere;  // planned, on other addresses
+  uint64_t launches_unlocked;   // submitted while the job was not in the iteration
+  uint64_t locks;
+
   uint64_t placement_failures;  // a placement that could not be enacted
   char message[256];            // first failure, in words; empty if none
 };
 
-static_assert(sizeof(StatusFile) == 32 + 16 * 8 + 256);
+static_assert(sizeof(StatusFile) == 32 + 29 * 8 + 256);
 
 }  // namespace transit

@@ -2,6 +2,7 @@
 // and under each range of one placement a handle, on the device or in pinned host
 // memory.
 #include "runtime/native/backend/backend.h"
+#include "runtime/native/backend/vmm_memory.h"
 #include "runtime/native/interpose/driver.h"
 
 namespace transit {
@@ -12,52 +13,16 @@ uint64_t bytes_of(Ranges ranges) {
   return last.offset + last.bytes;
 }
 
-// Host memory near the device: what crosses the CPUs' own link crosses it twice.
-CUmemLocation host_near(CUdevice device) {
-  int numa_node = -1;
-  driver().cuDeviceGetAttribute(&numa_node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device);
-  CUmemLocation location{};
-  location.type =
-      numa_node < 0 ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_HOST_NUMA;
-  location.id = numa_node < 0 ? 0 : numa_node;
-  return location;
+bool is_windowed(const FlatRange& range) {
+  return range.placement == static_cast<uint32_t>(Placement::kWindowed);
 }
 
-CUmemAllocationProp properties_of(const FlatRange& range, CUdevice device) {
-  CUmemAllocationProp properties{};
-  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  if (range.placement == static_cast<uint32_t>(Placement::kZeroCopy)) {
-    properties.location = host_near(device);
-  } else {
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = device;
-  }
-  return properties;
-}
-
-// The mapping keeps the memory alive: the handle is let go at once.
 Outcome map_range(CUdevice device, const FlatRange& range, CUdeviceptr address) {
-  const Driver& real = driver();
   const bool on_host = range.placement == static_cast<uint32_t>(Placement::kZeroCopy);
-  const CUmemAllocationProp properties = properties_of(range, device);
-  CUmemGenericAllocationHandle handle = 0;
-  CUresult result = real.cuMemCreate(&handle, range.bytes, &properties, 0);
-  if (result != CUDA_SUCCESS) {
-    return {result, on_host ? "no pinned host memory (cuMemCreate)"
-                            : "no device memory (cuMemCreate)"};
-  }
-  result = real.cuMemMap(address, range.bytes, 0, handle, 0);
-  real.cuMemRelease(handle);
-  if (result != CUDA_SUCCESS) return {result, "cannot map memory (cuMemMap)"};
-
-  CUmemAccessDesc access{};
-  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  access.location.id = device;
-  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  result = real.cuMemSetAccess(address, range.bytes, &access, 1);
-  if (result == CUDA_SUCCESS) return {};
-  real.cuMemUnmap(address, range.bytes);
-  return {result, "the device may not access it (cuMemSetAccess)"};
+  PhysicalMemory memory;
+  const Outcome created =
+      memory.create(on_host ? Location::kHost : Location::kDevice, device, range.bytes);
+  return created.ok() ? memory.map(address) : created;
 }
 
 CUresult unmap(CUdeviceptr address, Ranges ranges, uint32_t num_mapped,
@@ -65,6 +30,7 @@ CUresult unmap(CUdeviceptr address, Ranges ranges, uint32_t num_mapped,
   CUresult first_error = CUDA_SUCCESS;
   for (uint32_t i = 0; i < num_mapped; ++i) {
     const FlatRange& range = ranges.first[i];
+    if (is_windowed(range)) continue;
     const CUresult result = driver().cuMemUnmap(address + range.offset, range.bytes);
     if (first_error == CUDA_SUCCESS) first_error = result;
   }
@@ -93,6 +59,7 @@ class VmmBackend : public Backend {
     }
     for (uint32_t i = 0; i < ranges.count; ++i) {
       const FlatRange& range = ranges.first[i];
+      if (is_windowed(range)) continue;  // windows/ puts memory there
       const Outcome outcome = map_range(device, range, base + range.offset);
       if (!outcome.ok()) {
         unmap(base, ranges, i, is_reserved);

@@ -13,6 +13,9 @@
   CALL(cuCtxPushCurrent_v2)                    \
   CALL(cuCtxSynchronize)                       \
   CALL(cuDeviceGetAttribute)                   \
+  CALL(cuEventCreate)                          \
+  CALL(cuEventQuery)                           \
+  CALL(cuEventRecord)                          \
   CALL(cuGetErrorName)                         \
   CALL(cuMemAddressFree)                       \
   CALL(cuMemAddressReserve)                    \
@@ -24,7 +27,9 @@
   CALL(cuMemRelease)                           \
   CALL(cuMemSetAccess)                         \
   CALL(cuStreamCreate)                         \
+  CALL(cuStreamIsCapturing)                    \
   CALL(cuStreamSynchronize)                    \
+  CALL(cuStreamWaitValue32_v2)                 \
   CALL(cuThreadExchangeStreamCaptureMode)
 
 namespace transit {

@@ -42,11 +42,13 @@ Mapping map_file(const std::string& path, std::string* error) {
   return {static_cast<const char*>(data), bytes};
 }
 
-// 32-bit counts of 24-byte entries: no overflow in 64 bits.
+// 32-bit counts of small entries: no overflow in 64 bits.
 uint64_t bytes_needed(const FlatPlanHeader& header) {
   return sizeof(FlatPlanHeader) +
          uint64_t{header.num_allocations} * sizeof(FlatAllocation) +
-         uint64_t{header.num_ranges} * sizeof(FlatRange);
+         uint64_t{header.num_ranges} * sizeof(FlatRange) +
+         uint64_t{header.num_windows} * sizeof(FlatWindow) +
+         uint64_t{header.num_launches} * sizeof(FlatLaunch);
 }
 
 std::string check_header(const FlatPlanHeader& header, uint64_t bytes, uint32_t rank) {
@@ -71,6 +73,16 @@ std::string check_header(const FlatPlanHeader& header, uint64_t bytes, uint32_t 
   return {};
 }
 
+// From `first` to `last` of a cycle, both inside.
+bool is_between(uint32_t first, uint32_t position, uint32_t last) {
+  return first <= last ? first <= position && position <= last
+                       : position >= first || position <= last;
+}
+
+bool is_windowed(const FlatRange& range) {
+  return range.placement == static_cast<uint32_t>(Placement::kWindowed);
+}
+
 auto key_of(const FlatAllocation& allocation) {
   return std::make_tuple(allocation.device, allocation.ordinal);
 }
@@ -89,8 +101,10 @@ Plan::Plan(const char* file)
     : header_(reinterpret_cast<const FlatPlanHeader*>(file)),
       allocations_(
           reinterpret_cast<const FlatAllocation*>(file + sizeof(FlatPlanHeader))),
-      ranges_(reinterpret_cast<const FlatRange*>(allocations_ +
-                                                 header_->num_allocations)) {}
+      ranges_(
+          reinterpret_cast<const FlatRange*>(allocations_ + header_->num_allocations)),
+      windows_(reinterpret_cast<const FlatWindow*>(ranges_ + header_->num_ranges)),
+      launches_(reinterpret_cast<const FlatLaunch*>(windows_ + header_->num_windows)) {}
 
 const Plan* Plan::load(const std::string& path, uint32_t rank, std::string* error) {
   const Mapping mapping = map_file(path, error);
@@ -120,7 +134,7 @@ std::string Plan::check() const {
              std::to_string(allocation->device) + ": " + error;
     }
   }
-  return {};
+  return check_windows();
 }
 
 std::string Plan::check_ranges(const FlatAllocation& allocation) const {
@@ -145,6 +159,46 @@ std::string Plan::check_ranges(const FlatAllocation& allocation) const {
     covered += range.bytes;
   }
   return covered == end ? std::string{} : "its ranges do not cover it";
+}
+
+// Each range's are in order, and none begins before the one before it has ended.
+std::string Plan::check_windows() const {
+  const uint32_t num_launches = header_->num_launches;
+  uint64_t next = 0;
+  for (uint32_t i = 0; i < header_->num_ranges; ++i) {
+    const auto windows = windows_of(ranges_[i]);
+    if ((windows.count > 0) != is_windowed(ranges_[i])) {
+      return "a range is windowed and has no windows, or the other way round";
+    }
+    if (windows.first != windows_ + next) return "its windows are not in order";
+    next += windows.count;
+    for (uint32_t w = 0; w < windows.count; ++w) {
+      const FlatWindow& window = windows.first[w];
+      const FlatWindow& before = windows.first[w > 0 ? w - 1 : windows.count - 1];
+      if (std::max({window.issue, window.first, window.last, window.written}) >=
+          num_launches) {
+        return "a window is past the iteration's end";
+      }
+      const bool is_alone = windows.count == 1;
+      const uint32_t after = (before.last + 1) % num_launches;
+      if (!is_between(window.first, window.written, window.last) ||
+          (w > 0 && window.first <= before.first) ||
+          (!is_alone && is_between(before.first, window.first, before.last)) ||
+          !is_between(after, window.issue, window.first)) {
+        return "a window contradicts itself, or the one before it";
+      }
+    }
+  }
+  return next == header_->num_windows ? std::string{} : "a window has no range";
+}
+
+Entries<FlatWindow> Plan::windows_of(const FlatRange& range) const {
+  const auto index = static_cast<uint32_t>(&range - ranges_);
+  const FlatWindow* end = windows_ + header_->num_windows;
+  const auto [first, last] = std::equal_range(
+      windows_, end, FlatWindow{index, 0, 0, 0, 0, 0},
+      [](const FlatWindow& a, const FlatWindow& b) { return a.range < b.range; });
+  return {first, static_cast<uint32_t>(last - first)};
 }
 
 uint64_t Plan::address_span_bytes(int32_t device) const {

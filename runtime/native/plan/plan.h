@@ -26,6 +26,15 @@ struct Ranges {
   uint64_t bytes(Placement placement) const;
 };
 
+template <typename T>
+struct Entries {
+  const T* first;
+  uint32_t count;
+
+  const T* begin() const { return first; }
+  const T* end() const { return first + count; }
+};
+
 class Plan {
  public:
   // Null if `path` is not a plan for `rank`; then `error` says why. Never unmapped.
@@ -41,16 +50,27 @@ class Plan {
     return {ranges_ + allocation.first_range, allocation.num_ranges};
   }
 
+  // Those of a range lie together.
+  Entries<FlatWindow> windows_of(const FlatRange& range) const;
+
+  // The iteration, as the job submits it.
+  Entries<FlatLaunch> launches() const { return {launches_, header_->num_launches}; }
+
+  uint64_t gpu_memory_bytes() const { return header_->gpu_memory_bytes; }
+
  private:
   Plan(const char* file);
 
   // Empty if all is well.
   std::string check() const;
   std::string check_ranges(const FlatAllocation& allocation) const;
+  std::string check_windows() const;
 
   const FlatPlanHeader* header_;
   const FlatAllocation* allocations_;
   const FlatRange* ranges_;
+  const FlatWindow* windows_;
+  const FlatLaunch* launches_;
 };
 
 }  // namespace transit

@@ -50,7 +50,10 @@ std::shared_ptr<const Event> Event::record(CUstream stream) {
 
 // An error is the job's own: waiting would not mend it.
 bool Event::has_passed() const {
-  return driver().cuEventQuery(event_) != CUDA_ERROR_NOT_READY;
+  if (has_passed_.load(std::memory_order_acquire)) return true;
+  const bool has = driver().cuEventQuery(event_) != CUDA_ERROR_NOT_READY;
+  if (has) has_passed_.store(true, std::memory_order_release);
+  return has;
 }
 
 bool have_passed(const Events& events) {

@@ -1,6 +1,7 @@
 // Moments in the job's streams, for others to wait for.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -22,6 +23,7 @@ class Event {
 
  private:
   CUevent event_;
+  mutable std::atomic<bool> has_passed_{false};
 };
 
 using Events = std::vector<std::shared_ptr<const Event>>;

@@ -138,12 +138,14 @@ void Transfers::work() {
 // plan has on the GPU together with it: else there might never be room for it.
 std::deque<Transfers::QueuedLoad>::iterator Transfers::choose_load() {
   uint64_t most_urgent = UINT64_MAX;
+  const Event* not_passed = nullptr;  // loads that are asked for together share one
   for (auto load = loads_.begin(); load != loads_.end(); ++load) {
     if (load->issue >= most_urgent) continue;
+    const bool waits = !load->after.empty() && load->after.back().get() == not_passed;
     const bool is_home = load->seat->done() == load->number - 1;
-    if (is_home && (has_room(*load->seat) || is_hopeless(*load)) &&
-        have_passed(load->after)) {
-      return load;
+    if (is_home && !waits && (has_room(*load->seat) || is_hopeless(*load))) {
+      if (have_passed(load->after)) return load;
+      not_passed = load->after.back().get();
     }
     most_urgent = std::min(most_urgent, load->due);
   }
@@ -209,42 +211,47 @@ bool Transfers::begin_outgoing(Lock& lock) {
   outgoing_.pop_front();
   lock.unlock();
   const Chunk& chunk = outgoing.seat->chunk;
-  const bool copies = outgoing.copies && chunk.is_on_gpu();
-  const CUresult copied = copies ? chunk.copy_out(store_stream_) : CUDA_SUCCESS;
-  if (copied != CUDA_SUCCESS) {
-    report("release", {copied, "the copy failed (cuMemcpyDtoDAsync)"});
-  } else if (copies) {
-    status::add(&StatusFile::d2h_bytes, chunk.bytes());
-    copies_out_.push_back(
-        {outgoing.seat, !outgoing.is_release, Event::record(store_stream_)});
-  } else if (outgoing.is_release) {
-    leave(outgoing.seat);
+  Copy copy{outgoing.seat, outgoing.is_release, nullptr};
+  if (outgoing.copies && chunk.is_on_gpu()) {
+    const CUresult copied = chunk.copy_out(store_stream_);
+    if (copied == CUDA_SUCCESS) {
+      status::add(&StatusFile::d2h_bytes, chunk.bytes());
+      copy.end = Event::record(store_stream_);
+    } else {
+      report("release", {copied, "the copy failed (cuMemcpyDtoDAsync)"});
+      copy.leaves = false;
+      if (outgoing.is_release) done(outgoing.seat);  // it stays on the GPU
+    }
   }
-  // What could not be copied stays on the GPU.
-  if (outgoing.is_release && (!copies || copied != CUDA_SUCCESS)) done(outgoing.seat);
+  copies_out_.push_back(std::move(copy));
   lock.lock();
   return true;
 }
 
+// In turn: a chunk must not go while it is still copied.
 bool Transfers::end_copies(Lock& lock) {
-  bool has_ended = false;
+  const auto has_ended = [](const std::deque<Copy>& copies) {
+    return !copies.empty() &&
+           (copies.front().end == nullptr || copies.front().end->has_passed());
+  };
+  bool any = false;
   lock.unlock();
-  while (!copies_in_.empty() && copies_in_.front().end->has_passed()) {
+  while (has_ended(copies_in_)) {
     done(copies_in_.front().seat);
     copies_in_.pop_front();
-    has_ended = true;
+    any = true;
   }
-  while (!copies_out_.empty() && copies_out_.front().end->has_passed()) {
+  while (has_ended(copies_out_)) {
     const Copy& copy = copies_out_.front();
-    if (!copy.is_store) {
+    if (copy.leaves) {
       leave(copy.seat);
       done(copy.seat);
     }
     copies_out_.pop_front();
-    has_ended = true;
+    any = true;
   }
   lock.lock();
-  return has_ended;
+  return any;
 }
 
 void Transfers::leave(Seat* seat) {

@@ -87,8 +87,8 @@ class Transfers {
   };
   struct Copy {
     Seat* seat;
-    bool is_store;
-    std::shared_ptr<const Event> end;
+    bool leaves;                       // the GPU when it is copied
+    std::shared_ptr<const Event> end;  // null: nothing is copied
   };
   using Lock = std::unique_lock<std::mutex>;
 
