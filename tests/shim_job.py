@@ -12,12 +12,14 @@ from transit.runtime.status import ProcessStatus
 
 MIB = 1 << 20
 PIECE = 2 * MIB
-RESIDENT, ZERO_COPY = 0, 1
+RESIDENT, ZERO_COPY, WINDOWED = 0, 1, 2
 BACKENDS = ["vmm", "uvm"]
 LAYERS = Path(__file__).parents[1] / "examples" / "layers.py"
 
 Range = tuple[int, int, int]  # offset, bytes, placement
 Planned = tuple[int, int, Sequence[Range]]  # ordinal, bytes, ranges
+Window = tuple[int, int, int, int, int, int]  # as FlatWindow
+Launch = tuple[int, int]  # signature, addresses
 
 # What every script of a job starts with.
 PRELUDE = """
@@ -48,7 +50,10 @@ def flat_plan(
     planned: Sequence[Planned],
     *,
     addresses: Mapping[int, int] | None = None,
-    version: int = 1,
+    windows: Sequence[Window] = (),
+    launches: Sequence[Launch] = (),
+    gpu_memory_bytes: int = 64 * MIB,
+    version: int = 2,
     rank: int = 0,
     device: int = 0,
 ) -> bytes:
@@ -68,20 +73,23 @@ def flat_plan(
         for offset, length, placement in parts:
             ranges += struct.pack("<QQII", offset, length, placement, 0)
         num_ranges += len(parts)
-    file_bytes = 48 + len(allocations) + len(ranges)
+    rest = b"".join(struct.pack("<6I", *window) for window in windows)
+    rest += b"".join(struct.pack("<QQ", *launch) for launch in launches)
     header = struct.pack(
-        "<8sIIIIIIQQ",
+        "<8sIIIIIIIIQQ",
         b"TRNSPLAN",
         version,
-        48,
+        56,
         rank,
         len(planned),
         num_ranges,
+        len(windows),
+        len(launches),
         0,
-        64 * MIB,
-        file_bytes,
+        gpu_memory_bytes,
+        56 + len(allocations) + len(ranges) + len(rest),
     )
-    return header + allocations + ranges
+    return header + allocations + ranges + rest
 
 
 def whole(ordinal: int, size: int, placement: int) -> Planned:

@@ -23,6 +23,8 @@ ITERATION = Iteration(launches=1, signature="0" * 64, found_by="mark", confidenc
         ("FlatPlanHeader", flat_plan.HEADER_DTYPE),
         ("FlatAllocation", flat_plan.ALLOCATION_DTYPE),
         ("FlatRange", flat_plan.RANGE_DTYPE),
+        ("FlatWindow", flat_plan.WINDOW_DTYPE),
+        ("FlatLaunch", flat_plan.LAUNCH_DTYPE),
     ],
 )
 def test_dtypes_mirror_the_header(
@@ -37,8 +39,8 @@ def test_constants_mirror_the_header() -> None:
     letters = ", ".join(f"'{chr(byte)}'" for byte in flat_plan.MAGIC)
     assert f"{{{letters}}}" in text
     assert f"kFlatPlanVersion = {flat_plan.VERSION};" in text
-    assert "kResident = 0, kZeroCopy = 1 }" in text
-    assert flat_plan.PLACEMENT_CODES == {"resident": 0, "zero-copy": 1}
+    assert "kResident = 0, kZeroCopy = 1, kWindowed = 2 }" in text
+    assert flat_plan.PLACEMENT_CODES == {"resident": 0, "zero-copy": 1, "windowed": 2}
 
 
 @st.composite
