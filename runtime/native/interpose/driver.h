@@ -16,7 +16,11 @@
   CALL(cuEventCreate)                          \
   CALL(cuEventQuery)                           \
   CALL(cuEventRecord)                          \
+  CALL(cuFuncGetName)                          \
+  CALL(cuFuncGetParamInfo)                     \
   CALL(cuGetErrorName)                         \
+  CALL(cuKernelGetName)                        \
+  CALL(cuKernelGetParamInfo)                   \
   CALL(cuMemAddressFree)                       \
   CALL(cuMemAddressReserve)                    \
   CALL(cuMemAdvise_v2)                         \

@@ -1,0 +1,97 @@
+#include "runtime/native/windows/named_addresses.h"
+
+#include <string.h>
+
+#include "runtime/native/plan/plan.h"
+#include "runtime/native/windows/functions.h"
+
+namespace transit {
+namespace {
+
+constexpr size_t kWordBytes = sizeof(uint64_t);
+
+// The finalizer of splitmix64.
+uint64_t mix(uint64_t x) {
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+  x = (x ^ x >> 27) * 0x94d049bb133111eb;
+  return x ^ x >> 31;
+}
+
+}  // namespace
+
+bool AddressFilter::accepts(uint64_t word) const {
+  const uint64_t offset = word - lowest;
+  if (offset >= span_bytes) return false;
+  const uint64_t piece = offset / kPieceBytes;
+  return (live_pieces[piece / 64].load(std::memory_order_relaxed) >> piece % 64 & 1) !=
+         0;
+}
+
+void NamedAddresses::collect(const Work& work, const AddressFilter& filter) {
+  filter_ = filter;
+  hash_ = 0;
+  count_ = 0;
+  is_whole_ = work.kind != Work::Kind::kGraph && !work.has_more_ranges;
+  if (work.kind == Work::Kind::kKernel) collect_from_parameters(work);
+  for (uint32_t i = 0; i < work.num_ranges; ++i) {
+    if (filter_.accepts(work.ranges[i].address)) add(work.ranges[i].address);
+  }
+}
+
+void NamedAddresses::collect_from_parameters(const Work& work) {
+  if (work.params == nullptr && work.extra != nullptr) {
+    return collect_from_buffer(work.extra);
+  }
+  for (const auto& parameter : functions::describe(work.function).parameters) {
+    const void* value = work.params != nullptr ? work.params[parameter.index] : nullptr;
+    if (value == nullptr) {
+      is_whole_ = false;
+      continue;
+    }
+    add_words(value, parameter.bytes, parameter.offset);
+  }
+}
+
+void NamedAddresses::collect_from_buffer(void** extra) {
+  const void* buffer = nullptr;
+  size_t num_bytes = 0;
+  for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+    if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER) buffer = extra[1];
+    if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+      num_bytes = *static_cast<const size_t*>(extra[1]);
+    }
+  }
+  if (buffer != nullptr) add_words(buffer, num_bytes, 0);
+}
+
+// Addresses are aligned in the parameter block, not where the caller keeps the value.
+void NamedAddresses::add_words(const void* bytes, size_t num_bytes, size_t offset) {
+  const auto* block = static_cast<const uint8_t*>(bytes);
+  for (size_t at = (kWordBytes - offset % kWordBytes) % kWordBytes;
+       at + kWordBytes <= num_bytes; at += kWordBytes) {
+    uint64_t word;
+    memcpy(&word, block + at, kWordBytes);
+    if (filter_.accepts(word)) add(word);
+  }
+}
+
+// The table is never cleared: a slot counts only if the address it names names it too.
+void NamedAddresses::add(CUdeviceptr address) {
+  if (count_ == kMaxAddresses) {
+    is_whole_ = false;
+    return;
+  }
+  auto slot = static_cast<uint16_t>(address * 0x9E3779B97F4A7C15u >> 51u);
+  static_assert(kNumSlots == 1u << (64u - 51u));
+  while (slots_[slot] < count_ && slot_of_[slots_[slot]] == slot) {
+    if (addresses_[slots_[slot]] == address) return;
+    slot = static_cast<uint16_t>((slot + 1) % kNumSlots);
+  }
+  slots_[slot] = static_cast<uint16_t>(count_);
+  slot_of_[count_] = slot;
+  addresses_[count_++] = address;
+  hash_ +=
+      mix(address - filter_.lowest + (static_cast<uint64_t>(filter_.device) << 56));
+}
+
+}  // namespace transit
