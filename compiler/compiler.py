@@ -38,6 +38,7 @@ from transit.compiler.problem import Problem
 from transit.compiler.provenance import trace_reference
 from transit.compiler.regions import find_regions, read_unexplained
 from transit.compiler.rivals import predict_rivals
+from transit.compiler.submissions import find_sequence
 from transit.compiler.totals import GpuTotals, predict, totals
 from transit.errors import BudgetError, MachineError, TraceError
 from transit.traces.check import refuse_contradictions, refuse_without_accesses
@@ -140,7 +141,7 @@ def _compile(trace: Trace, options: Options) -> Plan:
     has_rates = reference.gpu_name == machine.gpu_name
     return Plan(
         format="transit-plan",
-        version=2,
+        version=3,
         producer=f"transit {__version__}",
         policy=options.policy,
         gpu_memory_bytes=options.gpu_memory_bytes,
@@ -183,10 +184,23 @@ def _compile_rank(trace: Trace, rank: int, options: Options) -> _Compiled:
             signature=steady.fingerprint,
             found_by=steady.found_by,
             confidence=round(steady.confidence, 4),
+            sequence=_sequence(trace, rank, steady, allocations),
         ),
         allocations=tuple(allocations),
     )
     return rank_plan, solved
+
+
+def _sequence(
+    trace: Trace,
+    rank: int,
+    steady: SteadyIteration,
+    allocations: list[plans.Allocation],
+) -> str | None:
+    """Return what replay needs to find the launches of windows, if there are any."""
+    if not any(placed.windows for one in allocations for placed in one.placements):
+        return None
+    return find_sequence(trace, rank, steady, allocations).encode()
 
 
 def build_problems(

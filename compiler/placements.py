@@ -43,7 +43,7 @@ def place(
     ranges: list[list[Range]] = [[] for _ in range(len(allocations))]
     for chosen in choice.ranges:
         ranges[regions.allocation[chosen.region]].append(chosen)
-    offsets = _address_offsets(allocations.address)
+    offsets = _address_offsets(allocations.address, allocations.num_pieces)
     for index in sorted(range(len(allocations)), key=allocations.ordinal.__getitem__):
         ranges[index].sort(key=lambda chosen: (chosen.region, chosen.first_piece))
         yield Allocation(
@@ -57,14 +57,20 @@ def place(
         )
 
 
-def _address_offsets(address: Ints) -> list[int | None]:
-    """Measure addresses from the lowest whole piece; none for those within a piece."""
+def _address_offsets(address: Ints, num_pieces: Ints) -> list[int | None]:
+    """Measure addresses from the lowest whole piece.
+
+    An allocation that shared a piece with others gets pieces of its own, beyond the
+    rest; None for what is too far away.
+    """
     whole = address % PIECE_BYTES == 0
-    lowest = address[whole].min(initial=np.iinfo(np.int64).max)
-    return [
-        int(offset) if is_whole and offset < MAX_BYTES else None
-        for offset, is_whole in zip(address - lowest, whole, strict=True)
-    ]
+    offset = address - address[whole].min(initial=np.iinfo(np.int64).max)
+    end = (offset + num_pieces * PIECE_BYTES)[whole & (offset < MAX_BYTES)].max(
+        initial=0
+    )
+    own = np.where(whole, 0, num_pieces) * PIECE_BYTES
+    offset = np.where(whole, offset, end + np.cumsum(own) - own)
+    return [int(at) if at < MAX_BYTES else None for at in offset]
 
 
 def _merge(

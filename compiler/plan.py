@@ -10,10 +10,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from transit.compiler.files import read_model, write_json
+from transit.compiler.sequence import Sequence
 from transit.errors import PlanError
 
 FORMAT = "transit-plan"
-VERSION = 2
+VERSION = 3
 PIECE_BYTES = 2 << 20  # the GPU's large page: the smallest thing that can be placed
 MAX_BYTES = 1 << 48  # beyond any GPU's address space: a damaged or hostile file
 
@@ -147,12 +148,23 @@ class Allocation(_Model):
 
 
 class Iteration(_Model):
-    """The steady iteration that the placements were chosen for."""
+    """The steady iteration that the placements were chosen for.
+
+    ``sequence`` are the calls that submit it, as `Sequence` encodes them: how replay
+    finds the launches that windows are for. Without windows there is none.
+    """
 
     launches: Annotated[int, Field(gt=0, lt=1 << 31)]
     signature: Sha256
     found_by: Text
     confidence: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+    sequence: str | None = None
+
+    @model_validator(mode="after")
+    def _has_a_sequence_of_its_launches(self) -> Self:
+        if self.sequence is not None:
+            Sequence.decode(self.sequence, launches=self.launches)
+        return self
 
 
 class RankPlan(_Model):
@@ -242,7 +254,7 @@ class Plan(_Model):
     """Placements for every rank of a job under a budget of GPU memory."""
 
     format: Literal["transit-plan"]
-    version: Literal[2]
+    version: Literal[3]
     producer: Text
     policy: Text
     gpu_memory_bytes: PositiveBytes
@@ -305,10 +317,11 @@ def load(path: Path) -> Plan:
 
 
 def _upgrade(value: dict[str, Any]) -> None:
-    """Turn what version 1 was into what this one is."""
+    """Turn what older versions were into what this one is."""
+    if value["version"] == 1:
+        for rank in value["ranks"]:
+            rank["ranks"] = [rank.pop("rank")]
     value["version"] = VERSION
-    for rank in value["ranks"]:
-        rank["ranks"] = [rank.pop("rank")]
 
 
 def dump(plan: Plan, path: Path, *, force: bool = False) -> None:

@@ -129,7 +129,7 @@ def replay(
     any_gpu
         Accept a plan that was compiled for another GPU.
     """
-    refuse_windows(plan)
+    refuse_windows(plan, backend)
     with tempfile.TemporaryDirectory(prefix="transit-replay-") as temporary:
         run_dir = Path(temporary)
         variables = replay_variables(
@@ -142,13 +142,20 @@ def replay(
         return Replay(plan=plan, exit_code=exit_code, processes=read_run(run_dir))
 
 
-def refuse_windows(plan: Plan) -> None:
-    """Refuse a plan that the shim cannot enact."""
-    if plan.summary.window_bytes:
+def refuse_windows(plan: Plan, backend: str) -> None:
+    """Refuse a plan whose windows the shim cannot enact."""
+    if not plan.summary.window_bytes:
+        return
+    if backend != "vmm":
         raise PlanError(
             "the plan has windows (memory that comes and goes within an iteration), "
-            "and this version of transit replays only what is resident or zero-copy; "
-            "compile with --policy reuse"
+            f"and backend {backend} replays only what is resident or zero-copy; "
+            "replay with --backend vmm, or compile with --policy reuse"
+        )
+    if any(rank_plan.iteration.sequence is None for rank_plan in plan.ranks):
+        raise PlanError(
+            "the plan has windows, and does not say which launches they are for: an "
+            "older transit made it; compile it again"
         )
 
 

@@ -64,7 +64,6 @@ T read() {
 void read_filter() {
   filter.lowest = read<uint64_t>();
   filter.span_bytes = read<uint64_t>();
-  filter.device = read<int32_t>();
   const uint64_t num_words = filter.span_bytes / transit::kPieceBytes / 64 + 1;
   static std::vector<std::atomic<uint64_t>> pieces;
   pieces = std::vector<std::atomic<uint64_t>>(num_words);

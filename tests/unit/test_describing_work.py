@@ -63,7 +63,6 @@ class Kernel:
 @dataclass(frozen=True)
 class Filter:
     span_bytes: int
-    device: int
     live_pieces: set[int]
 
     def text(self) -> str:
@@ -71,7 +70,7 @@ class Filter:
         num_words = self.span_bytes // PIECE // 64 + 1
         words = [bits >> 64 * i & MASK for i in range(num_words)]
         return " ".join(
-            map(str, ["filter", LOWEST, self.span_bytes, self.device, *words])
+            map(str, ["filter", LOWEST, self.span_bytes, *words])
         )
 
     def addresses(self, words: Iterable[int]) -> set[int]:
@@ -83,10 +82,11 @@ class Filter:
         }
 
     def hash(self, addresses: set[int]) -> int:
-        return sum(mix(a - LOWEST + (self.device << 56)) for a in addresses) & MASK
+        return sum(mix(a - LOWEST) for a in addresses) & MASK
 
 
 def mix(x: int) -> int:
+    x = x + 0x9E3779B97F4A7C15 & MASK
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & MASK
     x = (x ^ x >> 27) * 0x94D049BB133111EB & MASK
     return x ^ x >> 31

@@ -32,7 +32,7 @@ def document() -> dict[str, Any]:
     """A valid plan: one rank, 5 MiB of which 2 MiB are zero-copy."""
     return {
         "format": "transit-plan",
-        "version": 2,
+        "version": 3,
         "producer": "transit 0.1.0",
         "policy": "reuse",
         "gpu_memory_bytes": 8 * MIB,
@@ -164,7 +164,7 @@ def test_a_folder_that_is_not_there_is_named(plan: Plan, tmp_path: Path) -> None
         (b"[" * 100_000, "nested too deeply|not JSON"),
         (b"[]", 'not a transit-plan file (its "format" is not "transit-plan")'),
         (b'{"format": "transit-trace", "version": 1}', "not a transit-plan file"),
-        (b'{"format": "transit-plan", "version": 2}', "producer: Field required"),
+        (b'{"format": "transit-plan", "version": 3}', "producer: Field required"),
         (b'{"format": "transit-plan", "version": "1"}', "version"),
         (b'{"format": "transit-plan", "version": true}', "version"),
         (b'{"format": "transit-plan", "version": 0}', "version"),

@@ -73,7 +73,7 @@ def test_read(tmp_path: Path) -> None:
         (b"", "not a complete status file"),
         (status_bytes()[:-1], "not a complete status file"),
         (b"\x7fELF" + status_bytes()[4:], "not a complete status file"),
-        (status_bytes(version=2), "version 2; this transit reads version 1"),
+        (status_bytes(version=1), "version 1; this transit reads version 2"),
         (status_bytes(state=9), "9 is not a valid ShimState"),
         (status_bytes(backend=9), "9 is not a valid BackendKind"),
     ],

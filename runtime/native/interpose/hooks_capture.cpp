@@ -2,11 +2,13 @@
 #include "runtime/native/interpose/driver.h"
 #include "runtime/native/interpose/export.h"
 #include "runtime/native/memory/captures.h"
+#include "runtime/native/windows/windows.h"
 
 #define BEGIN_CAPTURE(symbol, parameters, arguments)              \
   TRANSIT_HOOK CUresult symbol parameters {                       \
     const auto real = transit::driver().symbol;                   \
     if (real == nullptr) return CUDA_ERROR_NOT_FOUND;             \
+    transit::windows::prepare_capture(stream);                    \
     const CUresult result = real arguments;                       \
     if (result == CUDA_SUCCESS) transit::captures::begin(stream); \
     return result;                                                \
@@ -44,5 +46,6 @@ TRANSIT_HOOK CUresult cuStreamDestroy_v2(CUstream stream) {
   const auto real = transit::driver().cuStreamDestroy_v2;
   if (real == nullptr) return CUDA_ERROR_NOT_FOUND;
   transit::captures::end(stream);
+  transit::windows::forget_stream(stream);
   return real(stream);
 }

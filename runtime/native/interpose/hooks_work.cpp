@@ -19,7 +19,7 @@ CUresult submit(Work work, const char* symbol, StreamMode mode, Function real,
   work.is_per_thread = mode == StreamMode::kPerThread;
   transit::windows::before(work);
   const CUresult result = real(arguments...);
-  transit::windows::after(work, result);
+  transit::windows::after();
   return result;
 }
 

@@ -9,6 +9,7 @@
 #include "runtime/native/lifecycle/log.h"
 #include "runtime/native/lifecycle/settings.h"
 #include "runtime/native/status/status.h"
+#include "runtime/native/windows/windows.h"
 
 namespace transit {
 namespace {
@@ -18,6 +19,7 @@ std::atomic<const Replay*> g_replay{nullptr};
 
 void become_inert() {
   g_active.store(false);
+  windows::g_is_on.store(false);
   g_replay.store(nullptr);
   status::detach();
 }

@@ -12,6 +12,7 @@
 #include "runtime/native/memory/captures.h"
 #include "runtime/native/memory/recorded_addresses.h"
 #include "runtime/native/status/status.h"
+#include "runtime/native/windows/windows.h"
 
 namespace transit {
 namespace {
@@ -75,8 +76,14 @@ bool place(const FlatAllocation& planned, Allocation* allocation) {
   const Ranges ranges = replay()->plan->ranges_of(planned);
   CUdeviceptr address = recorded_addresses::take(planned);
   const bool is_at_recorded_address = address != 0;
-  const Outcome outcome =
-      replay()->backend->allocate(allocation->device, ranges, &address);
+  Outcome outcome = replay()->backend->allocate(allocation->device, ranges, &address);
+  if (outcome.ok()) {
+    outcome = windows::add(planned, address, is_at_recorded_address);
+    if (!outcome.ok()) {
+      replay()->backend->release(allocation->device, address, ranges,
+                                 is_at_recorded_address);
+    }
+  }
   if (!outcome.ok()) {
     if (is_at_recorded_address) recorded_addresses::give_back(planned);
     status::add(&StatusFile::placement_failures);
@@ -113,6 +120,7 @@ CUresult allocate_unplaced(Allocation* allocation) {
 CUresult release_now(const Allocation& allocation) {
   const DriverScope scope(allocation.context);
   const Ranges ranges = replay()->plan->ranges_of(*allocation.placed);
+  windows::remove(*allocation.placed, allocation.is_at_recorded_address);
   const CUresult result = replay()->backend->release(
       allocation.device, allocation.address, ranges, allocation.is_at_recorded_address);
   if (allocation.is_at_recorded_address) {

@@ -193,7 +193,7 @@ std::string Plan::check_windows() const {
 }
 
 Entries<FlatWindow> Plan::windows_of(const FlatRange& range) const {
-  const auto index = static_cast<uint32_t>(&range - ranges_);
+  const uint32_t index = index_of(range);
   const FlatWindow* end = windows_ + header_->num_windows;
   const auto [first, last] = std::equal_range(
       windows_, end, FlatWindow{index, 0, 0, 0, 0, 0},

@@ -50,8 +50,15 @@ class Plan {
     return {ranges_ + allocation.first_range, allocation.num_ranges};
   }
 
+  Entries<FlatWindow> windows() const { return {windows_, header_->num_windows}; }
+
   // Those of a range lie together.
   Entries<FlatWindow> windows_of(const FlatRange& range) const;
+
+  uint32_t num_ranges() const { return header_->num_ranges; }
+  uint32_t index_of(const FlatRange& range) const {
+    return static_cast<uint32_t>(&range - ranges_);
+  }
 
   // The iteration, as the job submits it.
   Entries<FlatLaunch> launches() const { return {launches_, header_->num_launches}; }

@@ -10,8 +10,9 @@ namespace {
 
 constexpr size_t kWordBytes = sizeof(uint64_t);
 
-// The finalizer of splitmix64.
+// splitmix64, as compiler/arrays.py mixes.
 uint64_t mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
   x = (x ^ x >> 27) * 0x94d049bb133111eb;
   return x ^ x >> 31;
@@ -90,8 +91,7 @@ void NamedAddresses::add(CUdeviceptr address) {
   slots_[slot] = static_cast<uint16_t>(count_);
   slot_of_[count_] = slot;
   addresses_[count_++] = address;
-  hash_ +=
-      mix(address - filter_.lowest + (static_cast<uint64_t>(filter_.device) << 56));
+  hash_ += mix(address - filter_.lowest);
 }
 
 }  // namespace transit

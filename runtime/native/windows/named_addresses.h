@@ -14,7 +14,6 @@ namespace transit {
 struct AddressFilter {
   CUdeviceptr lowest;  // what the offsets of the plan count from
   uint64_t span_bytes;
-  int32_t device;
   const std::atomic<uint64_t>* live_pieces;  // a bit for each 2 MiB from `lowest` on
 
   bool accepts(uint64_t word) const;

@@ -25,6 +25,12 @@ void StreamLog::note(CUstream stream, uint64_t now) {
   if (is_of_thread) mark(entry);
 }
 
+void StreamLog::mark(CUstream stream) {
+  for (Entry& entry : entries_) {
+    if (entry.stream == stream) mark(entry);
+  }
+}
+
 void StreamLog::mark(Entry& entry) {
   if (entry.marked_use == entry.last_use) return;
   entry.mark = Event::record(entry.stream);

@@ -19,6 +19,9 @@ class StreamLog {
   // What ends once all work that was submitted from number `since` on has.
   Events marks_since(uint64_t since);
 
+  // Marks what was submitted to the stream: later it cannot be for a while.
+  void mark(CUstream stream);
+
   // It is about to be destroyed: what it has to do still is waited for.
   void forget(CUstream stream);
 

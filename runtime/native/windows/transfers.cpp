@@ -56,34 +56,37 @@ void Transfers::store(Seat* seat, Events after) {
   asked_.notify_one();
 }
 
-bool Transfers::withdraw(Seat* seat) {
+std::optional<Transfers::Load> Transfers::withdraw(Seat* seat) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto queued =
       std::find_if(loads_.begin(), loads_.end(), [&](const QueuedLoad& load) {
         return load.seat == seat && load.number == seat->num_asked && !load.gated;
       });
-  if (queued == loads_.end()) return false;
+  if (queued == loads_.end()) return std::nullopt;
+  Load load = std::move(*queued);
   loads_.erase(queued);
   --seat->num_asked;
-  return true;
+  return load;
 }
 
-void Transfers::gate(const Seat& seat, CUstream stream) {
+void Transfers::gate(const Seat& seat, uint32_t number, CUstream stream) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (QueuedLoad& load : loads_) {
-      if (load.seat == &seat && !load.gated) load.gated = Clock::now();
+      if (load.seat == &seat && load.number == number && !load.gated) {
+        load.gated = Clock::now();
+      }
     }
   }
   status::add(&StatusFile::gates);
   const auto address = reinterpret_cast<CUdeviceptr>(seat.num_done);
-  const CUresult result = driver().cuStreamWaitValue32_v2(
-      stream, address, seat.num_asked, CU_STREAM_WAIT_VALUE_GEQ);
-  if (result != CUDA_SUCCESS) settle(seat);
+  const CUresult result = driver().cuStreamWaitValue32_v2(stream, address, number,
+                                                          CU_STREAM_WAIT_VALUE_GEQ);
+  if (result != CUDA_SUCCESS) wait(seat, number);
 }
 
-void Transfers::settle(const Seat& seat) {
-  while (!seat.is_settled()) std::this_thread::sleep_for(kPause);
+void Transfers::wait(const Seat& seat, uint32_t number) {
+  while (!seat.has_done(number)) std::this_thread::sleep_for(kPause);
 }
 
 uint32_t* Transfers::take_counter() {

@@ -31,7 +31,10 @@ struct Seat {
 
   bool will_be_on_gpu() const { return num_asked % 2 == 1; }
   uint32_t done() const { return __atomic_load_n(num_done, __ATOMIC_ACQUIRE); }
-  bool is_settled() const { return done() == num_asked; }
+  bool has_done(uint32_t number) const {
+    return static_cast<int32_t>(done() - number) >= 0;
+  }
+  bool is_settled() const { return has_done(num_asked); }
 
   Chunk chunk;                   // of the thread that moves it
   uint32_t num_asked = 0;        // of those that ask
@@ -58,14 +61,15 @@ class Transfers {
   // Copies out what is on the GPU, while it is read, before it is released.
   void store(Seat* seat, Events after);
 
-  // Takes back the seat's last move if that is a load which was not begun.
-  bool withdraw(Seat* seat);
+  // Takes back the seat's last move if that is a load which was not begun, and for
+  // which no stream waits.
+  std::optional<Load> withdraw(Seat* seat);
 
-  // What the stream does from now on waits for all moves of the seat.
-  void gate(const Seat& seat, CUstream stream);
+  // What the stream does from now on waits for the seat's moves up to this one.
+  void gate(const Seat& seat, uint32_t number, CUstream stream);
 
-  // Returns when all moves of the seat are done.
-  static void settle(const Seat& seat);
+  // As `gate`, for the caller.
+  static void wait(const Seat& seat, uint32_t number);
 
   // For Seat::num_done; null if there is no pinned memory.
   uint32_t* take_counter();

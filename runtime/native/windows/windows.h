@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "runtime/native/backend/backend.h"
 #include "runtime/native/windows/work.h"
 
 namespace transit::windows {
@@ -11,8 +12,20 @@ inline std::atomic<bool> g_is_on{false};
 
 inline bool is_on() { return g_is_on.load(std::memory_order_relaxed); }
 
+// An allocation was placed, but for its windowed ranges, where it was recorded or not.
+// With its context current. Nothing to be done without windows in the plan.
+Outcome add(const FlatAllocation& allocation, CUdeviceptr address,
+            bool is_at_recorded_address);
+
+// Its memory is about to be given back.
+void remove(const FlatAllocation& allocation, bool is_at_recorded_address);
+
 // Around the driver's call, on the thread that makes it; only while is_on().
-inline void before(const Work&) {}
-inline void after(const Work&, CUresult) {}
+void before(const Work& work);
+void after();
+
+// Before a stream is destroyed, or captured.
+void forget_stream(CUstream stream);
+void prepare_capture(CUstream stream);
 
 }  // namespace transit::windows

@@ -160,7 +160,7 @@ def compile_(
     _tell(summary)
     if output:
         log.info("wrote %s", output)
-        _tell_next(summary, output)
+        _tell_next(output)
     else:
         log.info("nothing was written: name a plan file with -o")
 
@@ -229,11 +229,8 @@ def _repeat_caveats(recorded: Trace) -> None:
             log.warning("rank %d: %s", info.rank, caveat)
 
 
-def _tell_next(summary: dict[str, Any], output: Path) -> None:
-    if summary["window_bytes"]:
-        log.info("this version of transit cannot replay it: it has windows")
-    else:
-        log.info("next: transit replay --plan %s -- COMMAND", output)
+def _tell_next(output: Path) -> None:
+    log.info("next: transit replay --plan %s -- COMMAND", output)
 
 
 def _tell(summary: dict[str, Any]) -> None:

@@ -1,0 +1,330 @@
+#include "runtime/native/windows/executor.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "runtime/native/interpose/driver.h"
+#include "runtime/native/memory/captures.h"
+#include "runtime/native/status/status.h"
+#include "runtime/native/windows/signature.h"
+
+namespace transit {
+namespace {
+
+// What before() leaves for after().
+struct Submission {
+  bool is_followed = false;
+  bool is_unlocked = false;  // while the call is made
+  bool is_planned = false;
+  uint32_t position = 0;
+  CUstream stream = nullptr;
+  // Loads that wait for the work at hand, which uses the chunks where they are.
+  std::vector<Transfers::Load> postponed;
+};
+thread_local Submission t_submission;
+
+bool is_captured(CUstream stream) {
+  if (!captures::any()) return false;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return driver().cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+         status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+CUstream stream_of(const Work& work) {
+  return work.stream == nullptr && work.is_per_thread ? CU_STREAM_PER_THREAD
+                                                      : work.stream;
+}
+
+void count(const Aligner::Step& step) {
+  switch (step.where) {
+    case Aligner::Where::kPlanned:
+      status::add(step.is_exact ? &StatusFile::launches_planned
+                                : &StatusFile::launches_elsewhere);
+      status::add(&StatusFile::launches_skipped, step.num_skipped);
+      break;
+    case Aligner::Where::kInserted:
+      status::add(&StatusFile::launches_inserted);
+      break;
+    case Aligner::Where::kUnlocked:
+      status::add(&StatusFile::launches_unlocked);
+      break;
+  }
+  if (step.is_newly_locked) status::add(&StatusFile::locks);
+}
+
+}  // namespace
+
+Executor::Executor(const Plan& plan, CUdevice device, CUcontext context,
+                   CUdeviceptr lowest)
+    : plan_(plan),
+      device_(device),
+      lowest_(lowest),
+      timetable_(plan),
+      transfers_(context, plan.gpu_memory_bytes()),
+      aligner_(plan.launches().first, plan.launches().count),
+      live_pieces_(plan.address_span_bytes(device) / kPieceBytes / 64 + 1),
+      places_(plan.num_ranges()) {}
+
+Outcome Executor::add(const FlatAllocation& allocation) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const CUdeviceptr address = lowest_ + allocation.address_offset;
+  std::vector<std::unique_ptr<Place>> created;
+  for (const FlatRange& range : plan_.ranges_of(allocation)) {
+    if (range.placement != static_cast<uint32_t>(Placement::kWindowed)) continue;
+    const auto windows = plan_.windows_of(range);
+    created.push_back(std::make_unique<Place>(transfers_, range, windows));
+    const Outcome outcome = created.back()->create(device_, address);
+    if (!outcome.ok()) return outcome;
+  }
+  for (auto& place : created) {
+    places_[plan_.index_of(place->range())] = std::move(place);
+  }
+  if (!created.empty()) allocations_[allocation.address_offset] = &allocation;
+  set_live(allocation, true);
+  return {};
+}
+
+void Executor::remove(const FlatAllocation& allocation) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  set_live(allocation, false);
+  allocations_.erase(allocation.address_offset);
+  for (const FlatRange& range : plan_.ranges_of(allocation)) {
+    auto& place = places_[plan_.index_of(range)];
+    if (place == nullptr) continue;
+    const auto& seats = place->seats();
+    const auto gone = [&](const Unsettled& unsettled) {
+      return std::any_of(seats.begin(), seats.end(), [&](const auto& seat) {
+        return seat.get() == unsettled.seat;
+      });
+    };
+    unsettled_.erase(std::remove_if(unsettled_.begin(), unsettled_.end(), gone),
+                     unsettled_.end());
+    place.reset();
+  }
+}
+
+void Executor::set_live(const FlatAllocation& allocation, bool is_live) {
+  const uint64_t first = allocation.address_offset / kPieceBytes;
+  const uint64_t end = first + round_up_to_piece(allocation.bytes) / kPieceBytes;
+  for (uint64_t piece = first; piece < end; ++piece) {
+    const uint64_t bit = uint64_t{1} << (piece % 64);
+    std::atomic<uint64_t>& word = live_pieces_[piece / 64];
+    is_live ? word.fetch_or(bit) : word.fetch_and(~bit);
+  }
+}
+
+void Executor::before(const Work& work) {
+  const CUstream stream = stream_of(work);
+  if (is_captured(stream)) return;
+  mutex_.lock();
+  ++now_;
+  t_submission = {};
+  t_submission.is_followed = true;
+  t_submission.stream = stream;
+  follow(work);
+  // What it waits for may be another thread's work.
+  t_submission.is_unlocked = work.is_blocking && !names_places();
+  if (t_submission.is_unlocked) mutex_.unlock();
+}
+
+void Executor::after() {
+  Submission& submission = t_submission;
+  if (!submission.is_followed) return;
+  submission.is_followed = false;
+  if (submission.is_unlocked) mutex_.lock();
+  streams_.note(submission.stream, now_);
+  for (Transfers::Load& load : submission.postponed) {
+    if (load.seat->will_be_on_gpu()) continue;
+    for (auto& mark : streams_.marks_since(now_)) load.after.push_back(mark);
+    transfers_.load(std::move(load));
+  }
+  if (submission.is_planned) leave(submission.position);
+  mutex_.unlock();
+}
+
+void Executor::follow(const Work& work) {
+  const CUstream stream = t_submission.stream;
+  named_.collect(work,
+                 {lowest_, plan_.address_span_bytes(device_), live_pieces_.data()});
+  const bool was_locked = aligner_.is_locked();
+  const Aligner::Step step =
+      aligner_.next(signature_of(work),
+                    work.kind == Work::Kind::kGraph ? kAnyAddresses : named_.hash());
+  count(step);
+  gate_unsettled(stream);
+  if (step.where == Aligner::Where::kPlanned) {
+    if (step.is_newly_locked) begin_iteration_at(step.position);
+    const uint32_t num_launches = timetable_.num_launches();
+    for (uint32_t left = step.num_skipped; left > 0; --left) {
+      const uint32_t skipped = (step.position + num_launches - left) % num_launches;
+      advance_to(skipped);
+      enter(skipped, stream);
+      leave(skipped);
+    }
+    advance_to(step.position);
+    enter(step.position, stream);
+    t_submission.is_planned = true;
+    t_submission.position = step.position;
+    if (step.is_exact) return;
+  }
+  if (was_locked && !aligner_.is_locked()) stop_loading();
+  for (const CUdeviceptr address : named_) use_unplanned(stream, address - lowest_);
+  if (named_.is_whole()) return;
+  for (const auto& place : places_) {
+    if (place != nullptr) use_unplanned(stream, *place);
+  }
+}
+
+// Time never goes back: the lap only counts up.
+void Executor::advance_to(uint32_t position) {
+  if (position < position_) ++lap_;
+  position_ = position;
+}
+
+// Brings everything to where the plan has it at this launch. Nothing is known of what
+// is where.
+void Executor::begin_iteration_at(uint32_t position) {
+  ++lap_;
+  position_ = position;
+  for (const auto& place : places_) {
+    if (place == nullptr) continue;
+    place->doubt();
+    bool is_wanted = false;
+    for (const FlatWindow& window : place->windows()) {
+      if (!is_between(window.issue, position, window.last)) continue;
+      is_wanted = true;
+      place->load(window, times_of(window, position, *place), now_);
+      place->doubt();
+      break;
+    }
+    if (is_wanted) continue;
+    const FlatWindow& any = *place->windows().begin();
+    place->release(any, streams_.marks_since(place->since()), now_);
+  }
+}
+
+Transfers::Load Executor::times_of(const FlatWindow& window, uint32_t position,
+                                   const Place& place) {
+  const uint32_t count = timetable_.num_launches();
+  const uint32_t ahead = is_between(window.first, position, window.last)
+                             ? 0
+                             : (window.first + count - position) % count;
+  const uint64_t issue = time_of(position);
+  return {nullptr, issue, issue + ahead, true, streams_.marks_since(place.since())};
+}
+
+void Executor::enter(uint32_t position, CUstream stream) {
+  for (const FlatWindow* window : timetable_.at(Timetable::kIssue, position)) {
+    Place* place = find(*window);
+    if (place == nullptr) continue;
+    place->load(*window, times_of(*window, position, *place), now_);
+  }
+  for (const FlatWindow* window : timetable_.at(Timetable::kFirst, position)) {
+    Place* place = find(*window);
+    if (place == nullptr) continue;
+    place->begin(*window);
+    for (const auto& seat : place->seats()) gate(*seat, stream);
+  }
+}
+
+void Executor::leave(uint32_t position) {
+  for (const FlatWindow* window : timetable_.at(Timetable::kWritten, position)) {
+    Place* place = find(*window);
+    const bool is_read_after = window->written != window->last;
+    if (place == nullptr || !is_read_after || (window->flags & kWritesBack) == 0) {
+      continue;
+    }
+    place->store(streams_.marks_since(place->since()));
+  }
+  for (const FlatWindow* window : timetable_.at(Timetable::kLast, position)) {
+    Place* place = find(*window);
+    if (place == nullptr) continue;
+    place->release(*window, streams_.marks_since(place->since()), now_);
+  }
+}
+
+// The job does something else now: what it needs next is not known.
+void Executor::stop_loading() {
+  for (const auto& place : places_) {
+    if (place == nullptr) continue;
+    place->doubt();
+    for (const auto& seat : place->seats()) transfers_.withdraw(seat.get());
+  }
+}
+
+// How far what is named extends is not known: to the allocation's end at most.
+void Executor::use_unplanned(CUstream stream, uint64_t offset) {
+  const FlatAllocation* allocation = find_allocation(offset);
+  if (allocation == nullptr) return;
+  const uint64_t within = offset - allocation->address_offset;
+  for (const FlatRange& range : plan_.ranges_of(*allocation)) {
+    Place* place = places_[plan_.index_of(range)].get();
+    if (place == nullptr || range.offset + range.bytes <= within) continue;
+    use_unplanned(stream, *place);
+  }
+}
+
+// Where it is settled it stays until the work at hand is done: whoever moves it waits
+// for all work since it came there.
+void Executor::use_unplanned(CUstream stream, Place& place) {
+  place.doubt();
+  for (const auto& seat : place.seats()) {
+    if (seat->is_settled()) continue;
+    auto load = transfers_.withdraw(seat.get());
+    if (load) {
+      load->copies = true;
+      t_submission.postponed.push_back(std::move(*load));
+    } else {
+      gate(*seat, stream);
+    }
+  }
+}
+
+void Executor::gate(Seat& seat, CUstream stream) {
+  if (seat.is_settled()) return;
+  transfers_.gate(seat, seat.num_asked, stream);
+  unsettled_.push_back({&seat, seat.num_asked, {stream}});
+}
+
+// Work on another stream may use the same chunks.
+void Executor::gate_unsettled(CUstream stream) {
+  const auto is_settled = [](const Unsettled& unsettled) {
+    return unsettled.seat->has_done(unsettled.number);
+  };
+  unsettled_.erase(std::remove_if(unsettled_.begin(), unsettled_.end(), is_settled),
+                   unsettled_.end());
+  for (Unsettled& unsettled : unsettled_) {
+    auto& gated = unsettled.gated;
+    if (std::find(gated.begin(), gated.end(), stream) != gated.end()) continue;
+    transfers_.gate(*unsettled.seat, unsettled.number, stream);
+    gated.push_back(stream);
+  }
+}
+
+bool Executor::names_places() const {
+  return !named_.is_whole() ||
+         std::any_of(named_.begin(), named_.end(), [this](CUdeviceptr address) {
+           return find_allocation(address - lowest_) != nullptr;
+         });
+}
+
+const FlatAllocation* Executor::find_allocation(uint64_t offset) const {
+  const auto next = allocations_.upper_bound(offset);
+  if (next == allocations_.begin()) return nullptr;
+  const FlatAllocation* found = std::prev(next)->second;
+  const uint64_t bytes = round_up_to_piece(found->bytes);
+  return offset - found->address_offset < bytes ? found : nullptr;
+}
+
+void Executor::forget_stream(CUstream stream) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  streams_.forget(stream);
+}
+
+void Executor::prepare_capture(CUstream stream) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  streams_.mark(stream);
+}
+
+}  // namespace transit

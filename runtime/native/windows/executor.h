@@ -1,0 +1,94 @@
+// Enacts the windows of a plan around the work that the job submits to one device.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "runtime/native/plan/plan.h"
+#include "runtime/native/windows/aligner.h"
+#include "runtime/native/windows/named_addresses.h"
+#include "runtime/native/windows/place.h"
+#include "runtime/native/windows/stream_log.h"
+#include "runtime/native/windows/timetable.h"
+#include "runtime/native/windows/transfers.h"
+#include "runtime/native/windows/work.h"
+
+namespace transit {
+
+class Executor {
+ public:
+  // The plan's addresses count from `lowest`.
+  Executor(const Plan& plan, CUdevice device, CUcontext context, CUdeviceptr lowest);
+
+  CUdevice device() const { return device_; }
+
+  // The allocation is placed, but for its windowed ranges; it lies where it was
+  // recorded. After `remove` nothing is under these.
+  Outcome add(const FlatAllocation& allocation);
+  void remove(const FlatAllocation& allocation);
+
+  // Around the driver's call, on one thread. Between them no other thread's work is
+  // submitted, unless the call may wait for it.
+  void before(const Work& work);
+  void after();
+
+  // The stream is about to be destroyed, or captured: nothing can be recorded in it
+  // then.
+  void forget_stream(CUstream stream);
+  void prepare_capture(CUstream stream);
+
+ private:
+  void follow(const Work& work);
+  void begin_iteration_at(uint32_t position);
+  void enter(uint32_t position, CUstream stream);
+  void leave(uint32_t position);
+  void stop_loading();
+
+  void use_unplanned(CUstream stream, uint64_t address);
+  void use_unplanned(CUstream stream, Place& place);
+
+  bool names_places() const;
+  const FlatAllocation* find_allocation(uint64_t offset) const;
+
+  void gate(Seat& seat, CUstream stream);
+  void gate_unsettled(CUstream stream);
+
+  Place* find(const FlatWindow& window) const { return places_[window.range].get(); }
+  uint64_t time_of(uint32_t position) const {
+    return lap_ * timetable_.num_launches() + position;
+  }
+  void advance_to(uint32_t position);
+  Transfers::Load times_of(const FlatWindow& window, uint32_t position,
+                           const Place& place);
+  void set_live(const FlatAllocation& allocation, bool is_live);
+
+  // A move of a chunk that is not done, and the streams that wait for it.
+  struct Unsettled {
+    Seat* seat;
+    uint32_t number;
+    std::vector<CUstream> gated;
+  };
+
+  const Plan& plan_;
+  const CUdevice device_;
+  const CUdeviceptr lowest_;
+  const Timetable timetable_;
+  Transfers transfers_;
+
+  std::mutex mutex_;
+  Aligner aligner_;
+  StreamLog streams_;
+  NamedAddresses named_;
+  std::vector<std::atomic<uint64_t>> live_pieces_;
+  std::vector<std::unique_ptr<Place>> places_;             // by range
+  std::map<uint64_t, const FlatAllocation*> allocations_;  // with places, by offset
+  std::vector<Unsettled> unsettled_;
+  uint64_t now_ = 0;  // pieces of work submitted
+  uint64_t lap_ = 1;  // around the iteration
+  uint32_t position_ = 0;
+};
+
+}  // namespace transit

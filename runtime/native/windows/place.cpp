@@ -1,0 +1,82 @@
+#include "runtime/native/windows/place.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/native/status/status.h"
+
+namespace transit {
+
+Place::~Place() {
+  for (const auto& seat : seats_) {
+    if (seat->num_done == nullptr) continue;
+    transfers_.withdraw(seat.get());
+    Transfers::wait(*seat, seat->num_asked);
+    const uint64_t bytes = seat->chunk.bytes();
+    if (seat->chunk.is_on_gpu()) {
+      status::subtract_bytes(&StatusFile::resident_bytes, bytes);
+    }
+    status::subtract_bytes(&StatusFile::windowed_bytes, bytes);
+    transfers_.give_back(seat->num_done);
+  }
+}
+
+Outcome Place::create(CUdevice device, CUdeviceptr allocation) {
+  for (uint64_t at = 0; at < range_.bytes; at += Chunk::kMostBytes) {
+    const uint64_t bytes = std::min(Chunk::kMostBytes, range_.bytes - at);
+    auto seat = std::make_unique<Seat>(device, allocation + range_.offset + at, bytes);
+    const Outcome outcome = seat->chunk.create();
+    if (!outcome.ok()) return outcome;
+    seat->num_done = transfers_.take_counter();
+    if (seat->num_done == nullptr) {
+      return {CUDA_ERROR_OUT_OF_MEMORY, "no pinned memory (cuMemHostAlloc)"};
+    }
+    status::add_bytes(&StatusFile::windowed_bytes, &StatusFile::windowed_peak_bytes,
+                      bytes);
+    seats_.push_back(std::move(seat));
+  }
+  return {};
+}
+
+void Place::load(const FlatWindow& window, Transfers::Load times, uint64_t now) {
+  times.copies = (window.flags & kLoads) != 0 || is_doubtful_;
+  bool is_loading = false;
+  for (const auto& seat : seats_) {
+    if (seat->will_be_on_gpu()) continue;
+    times.seat = seat.get();
+    transfers_.load(times);
+    is_loading = true;
+  }
+  if (!is_loading) return;
+  since_ = now;
+  is_doubtful_ = is_stored_ = false;
+  is_home_stale_ = !times.copies;
+}
+
+void Place::release(const FlatWindow& window, const Events& after_, uint64_t now) {
+  const bool is_dead = (after(window).flags & kLoads) == 0;
+  const bool is_stale = is_home_stale_ && !is_stored_ && !is_dead;
+  for (const auto& seat : seats_) {
+    if (!seat->will_be_on_gpu()) continue;
+    transfers_.release(seat.get(), is_stale || is_doubtful_, after_);
+  }
+  since_ = now;
+}
+
+void Place::store(const Events& after) {
+  for (const auto& seat : seats_) {
+    if (seat->will_be_on_gpu()) transfers_.store(seat.get(), after);
+  }
+  is_stored_ = true;
+}
+
+void Place::begin(const FlatWindow& window) {
+  if ((window.flags & kWritesBack) != 0) is_home_stale_ = true;
+}
+
+const FlatWindow& Place::after(const FlatWindow& window) const {
+  const FlatWindow* next = &window + 1;
+  return next == windows_.end() ? *windows_.begin() : *next;
+}
+
+}  // namespace transit

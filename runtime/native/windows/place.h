@@ -1,0 +1,57 @@
+// A windowed range of an allocation that is alive: its chunks, and what is known of
+// what they hold.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "runtime/native/plan/plan.h"
+#include "runtime/native/windows/transfers.h"
+
+namespace transit {
+
+class Place {
+ public:
+  Place(Transfers& transfers, const FlatRange& range, Entries<FlatWindow> windows)
+      : transfers_(transfers), range_(range), windows_(windows) {}
+  // Waits for its moves; nobody uses it any more.
+  ~Place();
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+
+  // To be called once. The range is at home then.
+  Outcome create(CUdevice device, CUdeviceptr allocation);
+
+  const FlatRange& range() const { return range_; }
+  Entries<FlatWindow> windows() const { return windows_; }
+  const std::vector<std::unique_ptr<Seat>>& seats() const { return seats_; }
+
+  // Since when, in pieces of work, it is where it was last asked to be.
+  uint64_t since() const { return since_; }
+
+  // `now` is the number of the piece of work at hand. What is there already stays.
+  void load(const FlatWindow& window, Transfers::Load times, uint64_t now);
+  void release(const FlatWindow& window, const Events& after, uint64_t now);
+  void store(const Events& after);
+
+  // A window begins, in which it may be written.
+  void begin(const FlatWindow& window);
+
+  // It was used in a way that the plan does not know: nothing is known of what it
+  // holds, so all of it is copied next time, both ways.
+  void doubt() { is_doubtful_ = true; }
+
+ private:
+  const FlatWindow& after(const FlatWindow& window) const;
+
+  Transfers& transfers_;
+  const FlatRange& range_;
+  const Entries<FlatWindow> windows_;
+  std::vector<std::unique_ptr<Seat>> seats_;
+  uint64_t since_ = 0;
+  bool is_doubtful_ = true;
+  bool is_home_stale_ = false;  // what is on the GPU is newer
+  bool is_stored_ = false;      // or was, and has been copied since
+};
+
+}  // namespace transit

@@ -1,0 +1,82 @@
+#include "runtime/native/windows/windows.h"
+
+#include <mutex>
+
+#include "runtime/native/interpose/driver.h"
+#include "runtime/native/lifecycle/process.h"
+#include "runtime/native/windows/executor.h"
+#include "runtime/native/windows/signature.h"
+
+namespace transit::windows {
+namespace {
+
+// Made for the first allocation that the plan knows; never destroyed.
+std::atomic<Executor*> g_executor{nullptr};
+
+Executor* executor() { return g_executor.load(std::memory_order_acquire); }
+
+bool has_windows() {
+  return replay() != nullptr && replay()->plan->windows().count > 0;
+}
+
+Executor* start(const FlatAllocation& allocation, CUdeviceptr address) {
+  static std::mutex& mutex = *new std::mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (executor() != nullptr) return executor();
+  CUcontext context = nullptr;
+  driver().cuCtxGetCurrent(&context);
+  g_executor.store(new Executor(*replay()->plan, allocation.device, context,
+                                address - allocation.address_offset),
+                   std::memory_order_release);
+  g_is_on.store(true, std::memory_order_release);
+  return executor();
+}
+
+bool is_windowed(const FlatAllocation& allocation) {
+  for (const FlatRange& range : replay()->plan->ranges_of(allocation)) {
+    if (range.placement == static_cast<uint32_t>(Placement::kWindowed)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Outcome add(const FlatAllocation& allocation, CUdeviceptr address,
+            bool is_at_recorded_address) {
+  if (!has_windows()) return {};
+  if (!is_at_recorded_address) {
+    if (!is_windowed(allocation)) return {};
+    return {CUDA_ERROR_NOT_SUPPORTED,
+            "it has windows, and the addresses of the recording cannot be had"};
+  }
+  if (!can_sign()) {
+    return {CUDA_ERROR_NOT_SUPPORTED,
+            "the driver does not tell functions' parameters: windows take CUDA 12.4"};
+  }
+  Executor* const windows = start(allocation, address);
+  if (windows->device() == allocation.device) return windows->add(allocation);
+  if (!is_windowed(allocation)) return {};
+  return {CUDA_ERROR_NOT_SUPPORTED, "windows are on one device of a process only"};
+}
+
+void remove(const FlatAllocation& allocation, bool is_at_recorded_address) {
+  Executor* const windows = executor();
+  if (windows == nullptr || !is_at_recorded_address) return;
+  if (windows->device() != allocation.device) return;
+  if (is_windowed(allocation)) driver().cuCtxSynchronize();
+  windows->remove(allocation);
+}
+
+void before(const Work& work) { executor()->before(work); }
+
+void after() { executor()->after(); }
+
+void forget_stream(CUstream stream) {
+  if (is_on()) executor()->forget_stream(stream);
+}
+
+void prepare_capture(CUstream stream) {
+  if (is_on()) executor()->prepare_capture(stream);
+}
+
+}  // namespace transit::windows
