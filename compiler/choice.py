@@ -9,6 +9,7 @@ import numpy as np
 from transit.compiler import planner
 from transit.compiler.arrays import Bools, Floats, Ints, sum_by
 from transit.compiler.budget import smallest_budget, smallest_for_windows
+from transit.compiler.course import Course
 from transit.compiler.iteration import SteadyIteration
 from transit.compiler.link import Link
 from transit.compiler.model import Model
@@ -21,13 +22,17 @@ from transit.compiler.schedule import Schedule
 
 @dataclass(frozen=True)
 class Range:
-    """Pieces of a region that live in one place, or come and go together."""
+    """Pieces of a region that live in one place, or come and go together.
+
+    `in_place_bytes` are what an iteration reads and writes of them over the link.
+    """
 
     region: int
     first_piece: int  # from the region's start
     num_pieces: int
     kind: PlacementKind
     windows: tuple[Window, ...] = ()
+    in_place_bytes: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ class Choice:
     bound_ns: float | None
     h2d_bytes: float
     d2h_bytes: float
+    course: Course
 
 
 def choose_static(problem: Problem, steady: SteadyIteration, policy: str) -> Choice:
@@ -60,23 +66,34 @@ def choose_static(problem: Problem, steady: SteadyIteration, policy: str) -> Cho
         lists.position[used], lists.link_ns[used] * share[used], steady.num_launches
     )
     busy_ns = np.nan_to_num(steady.duration_ns)
-    h2d_bytes, d2h_bytes = _in_place_bytes(
-        lists.link_bytes * share, lists.reads, lists.writes
-    )
+    launch_ns = np.maximum(link_ns, busy_ns)
+    link_bytes = lists.link_bytes * share
+    h2d_bytes, d2h_bytes = _in_place_bytes(link_bytes, lists.reads, lists.writes)
+    in_place_bytes = sum_by(lists.region, link_bytes, len(regions))
     return Choice(
-        ranges=_static_ranges(regions.num_pieces, zero_copy),
+        ranges=_static_ranges(regions.num_pieces, zero_copy, in_place_bytes),
         why_spilled=rules.why_spilled,
         peak_pieces=problem.peak(zero_copy),
         smallest_pieces=smallest_budget(problem, rules),
         ideal_ns=float(busy_ns.sum()),
-        step_ns=float(np.maximum(link_ns, busy_ns).sum()),
+        step_ns=float(launch_ns.sum()),
         bound_ns=None,
-        h2d_bytes=h2d_bytes,
-        d2h_bytes=d2h_bytes,
+        h2d_bytes=float(h2d_bytes.sum()),
+        d2h_bytes=float(d2h_bytes.sum()),
+        course=Course.of_static(
+            problem,
+            steady.launch_ids,
+            zero_copy,
+            launch_ns,
+            sum_by(lists.position, h2d_bytes, steady.num_launches),
+            sum_by(lists.position, d2h_bytes, steady.num_launches),
+        ),
     )
 
 
-def choose_windows(problem: Problem, model: Model, link: Link) -> Choice:
+def choose_windows(
+    problem: Problem, steady: SteadyIteration, model: Model, link: Link
+) -> Choice:
     """Let memory come and go during the iteration, so that the step is short.
 
     Raises
@@ -86,13 +103,15 @@ def choose_windows(problem: Problem, model: Model, link: Link) -> Choice:
     """
     nothing = np.zeros_like(model.num_pieces)
     if problem.peak(nothing) <= problem.budget:
-        return _everything(problem, model)
+        return _everything(problem, steady, model)
     planned = planner.plan(model, link)
     found, accesses = planned.schedule, model.accesses
     share = found.in_place / model.num_pieces[accesses.region]
     h2d_bytes, d2h_bytes = _in_place_bytes(
         accesses.link_bytes * share, accesses.reads, accesses.writes
     )
+    loaded_bytes = planned.simulated.loaded_pieces * PIECE_BYTES
+    stored_bytes = planned.simulated.stored_pieces * PIECE_BYTES
     resident = np.bincount(
         found.parts.region,
         found.parts.num_pieces * found.resident,
@@ -100,7 +119,7 @@ def choose_windows(problem: Problem, model: Model, link: Link) -> Choice:
     ).astype(np.int64)
     kept = np.where(problem.regions.unexplained, model.num_pieces, resident)
     return Choice(
-        ranges=[*_untouched(problem, model), *_scheduled(planned)],
+        ranges=[*_untouched(problem, model), *_scheduled(planned, model)],
         why_spilled="shortens the predicted step",
         peak_pieces=max(
             planned.simulated.peak_pieces, problem.peak(model.num_pieces - kept)
@@ -109,16 +128,22 @@ def choose_windows(problem: Problem, model: Model, link: Link) -> Choice:
         ideal_ns=float(model.duration_ns.sum()),
         step_ns=planned.simulated.step_ns,
         bound_ns=planned.bound_ns,
-        h2d_bytes=h2d_bytes + planned.simulated.loaded_pieces * PIECE_BYTES,
-        d2h_bytes=d2h_bytes + planned.simulated.stored_pieces * PIECE_BYTES,
+        h2d_bytes=float(h2d_bytes.sum()) + loaded_bytes,
+        d2h_bytes=float(d2h_bytes.sum()) + stored_bytes,
+        course=Course.of_windows(
+            model,
+            planned,
+            sum_by(accesses.position, h2d_bytes, model.num_launches),
+            sum_by(accesses.position, d2h_bytes, model.num_launches),
+        ),
     )
 
 
-def _everything(problem: Problem, model: Model) -> Choice:
-    nothing = np.zeros_like(model.num_pieces)
+def _everything(problem: Problem, steady: SteadyIteration, model: Model) -> Choice:
+    nothing, no_bytes = np.zeros_like(model.num_pieces), np.zeros(model.num_launches)
     ideal_ns = float(model.duration_ns.sum())
     return Choice(
-        ranges=_static_ranges(model.num_pieces, nothing),
+        ranges=_static_ranges(model.num_pieces, nothing, np.zeros(len(nothing))),
         why_spilled="",
         peak_pieces=problem.peak(nothing),
         smallest_pieces=smallest_for_windows(model),
@@ -127,27 +152,34 @@ def _everything(problem: Problem, model: Model) -> Choice:
         bound_ns=ideal_ns,
         h2d_bytes=0.0,
         d2h_bytes=0.0,
+        course=Course.of_static(
+            *(problem, steady.launch_ids, nothing, model.duration_ns),
+            *(no_bytes, no_bytes),
+        ),
     )
 
 
 def _in_place_bytes(
     link_bytes: Floats, reads: Bools, writes: Bools
-) -> tuple[float, float]:
+) -> tuple[Floats, Floats]:
     """Split what accesses in place move; one that does both moves as much each way."""
     each = link_bytes / np.maximum(reads * 1 + writes * 1, 1)
-    return float((each * reads).sum()), float((each * writes).sum())
+    return each * reads, each * writes
 
 
-def _static_ranges(num_pieces: Ints, zero_copy: Ints) -> list[Range]:
+def _static_ranges(
+    num_pieces: Ints, zero_copy: Ints, in_place_bytes: Floats
+) -> list[Range]:
     """Keep each region's first pieces on the GPU."""
     ranges = []
-    for region, (pieces, spilled) in enumerate(
-        zip(num_pieces.tolist(), zero_copy.tolist(), strict=True)
-    ):
+    columns = (num_pieces.tolist(), zero_copy.tolist(), in_place_bytes.tolist())
+    for region, (pieces, spilled, moved) in enumerate(zip(*columns, strict=True)):
         if kept := pieces - spilled:
             ranges.append(Range(region, 0, kept, "resident"))
         if spilled:
-            ranges.append(Range(region, kept, spilled, "zero-copy"))
+            ranges.append(
+                Range(region, kept, spilled, "zero-copy", in_place_bytes=moved)
+            )
     return ranges
 
 
@@ -166,7 +198,7 @@ def _untouched(problem: Problem, model: Model) -> list[Range]:
     ]
 
 
-def _scheduled(planned: Planned) -> list[Range]:
+def _scheduled(planned: Planned, model: Model) -> list[Range]:
     parts, schedule = planned.schedule.parts, planned.schedule
     windows = _windows(schedule, planned.simulated.issue)
     rows = zip(
@@ -174,15 +206,33 @@ def _scheduled(planned: Planned) -> list[Range]:
         parts.first_piece.tolist(),
         parts.num_pieces.tolist(),
         schedule.resident.tolist(),
+        _in_place_bytes_of_parts(schedule, model).tolist(),
         strict=True,
     )
     ranges = []
-    for part, (region, first, pieces, is_resident) in enumerate(rows):
+    for part, (region, first, pieces, is_resident, moved) in enumerate(rows):
         own = windows.get(part, ())
         spilled: PlacementKind = "windowed" if own else "zero-copy"
         kind = "resident" if is_resident else spilled
-        ranges.append(Range(region, first, pieces, kind, own))
+        ranges.append(Range(region, first, pieces, kind, own, moved))
     return ranges
+
+
+def _in_place_bytes_of_parts(schedule: Schedule, model: Model) -> Floats:
+    """Return what an iteration moves of each part in place."""
+    parts, accesses = schedule.parts, model.accesses
+    end = parts.first_piece + parts.num_pieces
+    share = parts.num_pieces / model.num_pieces[parts.region]
+    used = np.flatnonzero(schedule.in_place)
+    first = np.searchsorted(parts.region, accesses.region[used])
+    last = np.searchsorted(parts.region, accesses.region[used], side="right")
+    moved = np.zeros(len(share))
+    for access, begin, stop in zip(used, first, last, strict=True):
+        own = slice(begin, stop)
+        # The first pieces of a region are those that are in place.
+        is_in_place = end[own] <= schedule.in_place[access]
+        moved[own] += is_in_place * share[own] * accesses.link_bytes[access]
+    return moved
 
 
 def _windows(schedule: Schedule, issue: Ints) -> dict[int, tuple[Window, ...]]:

@@ -21,6 +21,7 @@ from transit.compiler.budget import (
     no_schedule,
 )
 from transit.compiler.choice import Choice, choose_static, choose_windows
+from transit.compiler.compiled import Compiled, GpuResult
 from transit.compiler.cost import access_costs
 from transit.compiler.files import describe
 from transit.compiler.iteration import SteadyIteration
@@ -75,7 +76,7 @@ class Options:
             )
 
 
-_Compiled = tuple[plans.RankPlan, list[GpuTotals]]
+_Compiled = tuple[plans.RankPlan, list[GpuResult]]
 
 
 def compile_trace(
@@ -114,6 +115,11 @@ def compile_trace(
         If the policy needs what the machine cannot do.
     """
     options = Options(gpu_memory_bytes, policy, machine, backend, compare)
+    return compile_job(trace, options).plan
+
+
+def compile_job(trace: Trace, options: Options) -> Compiled:
+    """Do what `compile_trace` does, and keep what is known beside the plan."""
     # First: of a trace without accesses, a share of its memory is a budget of nothing.
     for rank in trace.ranks:
         refuse_without_accesses(trace, rank)
@@ -126,20 +132,22 @@ def compile_trace(
         ) from None
 
 
-def _compile(trace: Trace, options: Options) -> Plan:
+def _compile(trace: Trace, options: Options) -> Compiled:
     machine = options.machine
     ranks: list[plans.RankPlan] = []
     solved: list[GpuTotals] = []
+    results: list[GpuResult] = []
     alike = groups(trace)
     leaders = [group[0] for group in alike]
     compiled = _compile_ranks(trace, leaders, options)
     for group, (rank_plan, gpus) in zip(alike, compiled, strict=True):
         ranks += share(rank_plan, trace, group)
-        solved += gpus * len(group)
+        solved += [gpu.totals for gpu in gpus] * len(group)
+        results += gpus
     ranks.sort(key=lambda rank_plan: rank_plan.ranks)
     reference = trace_reference(trace)
     has_rates = reference.gpu_name == machine.gpu_name
-    return Plan(
+    plan = Plan(
         format="transit-plan",
         version=3,
         producer=f"transit {__version__}",
@@ -151,6 +159,7 @@ def _compile(trace: Trace, options: Options) -> Plan:
         prediction=predict(solved) if has_rates else None,
         ranks=tuple(ranks),
     )
+    return Compiled(plan, results)
 
 
 def _compile_ranks(
@@ -170,13 +179,13 @@ def _compile_rank(trace: Trace, rank: int, options: Options) -> _Compiled:
     refuse_contradictions(trace, rank)
     steady = iterations.find(trace, rank)
     allocations: list[plans.Allocation] = []
-    solved = []
+    results = []
     for device, problem in build_problems(trace, rank, steady, options):
         where = f"rank {rank}, GPU {device}"
         choice, rivals = _choose(trace, rank, steady, problem, options, where)
         labels = Labels.read(trace, rank, problem.allocations)
         allocations += place(problem, choice, steady.busy_ns, labels)
-        solved.append(GpuTotals.of(problem, choice, rivals))
+        results.append(GpuResult.of(rank, device, problem, choice, rivals))
     rank_plan = plans.RankPlan(
         ranks=(rank,),
         iteration=plans.Iteration(
@@ -188,7 +197,7 @@ def _compile_rank(trace: Trace, rank: int, options: Options) -> _Compiled:
         ),
         allocations=tuple(allocations),
     )
-    return rank_plan, solved
+    return rank_plan, results
 
 
 def _sequence(
@@ -253,7 +262,7 @@ def _choose(
     check_budget_for_windows(model, problem, budget_bytes, where)
     link = Link.of_windows(options.machine.windows(options.backend))
     try:
-        choice = choose_windows(problem, model, link)
+        choice = choose_windows(problem, steady, model, link)
     except NothingFitsError:
         raise BudgetError(no_schedule(model, budget_bytes, where)) from None
     if not options.compare:

@@ -52,8 +52,15 @@ class Problem:
 
     def unmovable_at(self, launch_ids: Ints) -> Ints:
         """Count the pieces that libraries keep at some launches."""
+        return self.unmovable[self._moments_of(launch_ids)]
+
+    def resident_at(self, launch_ids: Ints, zero_copy: Ints) -> Ints:
+        """Count the pieces on the GPU at some launches, as `resident` does."""
+        return self.resident(zero_copy)[self._moments_of(launch_ids)]
+
+    def _moments_of(self, launch_ids: Ints) -> Ints:
         moment = np.searchsorted(self.moments, launch_ids, side="right") - 1
-        return self.unmovable[np.maximum(moment, 0)]
+        return np.maximum(moment, 0)
 
     def resident(self, zero_copy: Ints) -> Ints:
         """Count the pieces on the GPU at each moment.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,9 +32,14 @@ class Point:
 
 
 def sweep(
-    trace: Trace, machine: MachineProfile, backend: BackendName = "vmm"
-) -> list[Point]:
+    trace: Trace,
+    machine: MachineProfile,
+    backend: BackendName = "vmm",
+    num_points: int = NUM_POINTS,
+) -> Iterator[Point]:
     """Plan for budgets from all that the job needs down to the least it can do with.
+
+    Each takes about as long as compiling does.
 
     Raises
     ------
@@ -68,7 +74,9 @@ def sweep(
         return found, plan.summary.smallest_budget_bytes
 
     whole, smallest_bytes = point(peak_bytes)
-    budgets = np.linspace(peak_bytes, smallest_bytes, NUM_POINTS)[1:]
+    yield whole
+    budgets = np.linspace(peak_bytes, smallest_bytes, num_points)[1:]
     rounded = np.ceil(budgets / PIECE_BYTES).astype(np.int64) * PIECE_BYTES
     smaller = {int(size) for size in rounded if size < peak_bytes}
-    return [whole, *(point(size)[0] for size in sorted(smaller, reverse=True))]
+    for size in sorted(smaller, reverse=True):
+        yield point(size)[0]

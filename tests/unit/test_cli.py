@@ -68,6 +68,7 @@ def test_surface_is_frozen() -> None:
             "--machine",
             "--output",
             "--policy",
+            "--report",
             "--sweep",
         ],
         "replay": [

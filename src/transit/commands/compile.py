@@ -16,6 +16,7 @@ from transit.errors import BudgetError
 from transit.units import MemorySize, format_bytes, format_ns, parse_size
 
 if TYPE_CHECKING:
+    from transit.compiler.compiler import Options
     from transit.compiler.machine import MachineProfile
     from transit.compiler.plan import Plan
     from transit.traces.reader import Trace
@@ -112,27 +113,42 @@ def compile_(
             show_default=False,
         ),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also write a page (HTML) that shows the plan, what it is predicted "
+            "to cost, and steps for other budgets; those take minutes.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
     force: Force = False,
 ) -> None:
     """Decide where each piece of a recorded job's memory lives.
 
-    Needs no GPU. Without -o nothing is written.
+    Needs no GPU. Without -o no plan is written.
 
     Example: transit compile trace/ --gpu-memory 40GiB -o plan.json
     """
-    from transit.compiler.compiler import compile_trace
+    from transit.commands.reported import write_report
+    from transit.compiler.compiler import Options, compile_job
     from transit.compiler.lifetimes import job_peak_bytes
     from transit.compiler.plan import dump
     from transit.compiler.summary import summarize
     from transit.files import refuse_existing
     from transit.traces.reader import Trace
 
-    if sweep and (output or gpu_memory):
-        raise typer.BadParameter("--sweep takes no --gpu-memory, and writes no plan")
+    if sweep and (output or gpu_memory or report):
+        raise typer.BadParameter(
+            "--sweep takes no --gpu-memory, and writes no plan and no report"
+        )
+    if output and report and output.resolve() == report.resolve():
+        raise typer.BadParameter("-o and --report name the same file")
     size = parse_size(gpu_memory) if gpu_memory is not None else None
-    if output:
-        refuse_existing(output, overwrite=force)
+    for written in (output, report):
+        if written:
+            refuse_existing(written, overwrite=force)
     recorded = Trace.open(trace)
     _repeat_caveats(recorded)
     profile = _profile(recorded, machine, link_gbps)
@@ -141,16 +157,18 @@ def compile_(
         return
     budget = size or _whole_gpu(profile)
     peak_bytes = job_peak_bytes(recorded) if budget.unit == "%" else 0
-    plan = compile_trace(
-        recorded,
+    options = Options(
         gpu_memory_bytes=budget.bytes_of(peak_bytes),
         policy=policy.value,
         machine=profile,
         backend=backend.value,
+        compare=True,
     )
+    compiled = compile_job(recorded, options)
+    plan = compiled.plan
     summary = summarize(plan)
     if explain:
-        summary["explained"] = _explained(recorded, plan, profile, backend, explain)
+        summary["explained"] = _explained(recorded, plan, options, explain)
     if output:
         dump(plan, output, force=force)
     if as_json:
@@ -158,6 +176,8 @@ def compile_(
     elif explain:
         print_explained(summary["explained"])
     _tell(summary)
+    if report:
+        write_report(report, recorded, options, compiled)
     if output:
         log.info("wrote %s", output)
         _tell_next(output)
@@ -166,18 +186,10 @@ def compile_(
 
 
 def _explained(
-    trace: Trace,
-    plan: Plan,
-    profile: MachineProfile,
-    backend: Backend,
-    names: list[str],
+    trace: Trace, plan: Plan, options: Options, names: list[str]
 ) -> list[dict[str, Any]]:
-    from transit.compiler.compiler import Options
     from transit.compiler.explain import explain
 
-    options = Options(
-        plan.gpu_memory_bytes, plan.policy, profile, backend.value, compare=False
-    )
     return [row for name in names for row in explain(trace, plan, options, name)]
 
 
