@@ -20,8 +20,9 @@ class Course:
 
     From `start_ns` on, its first launch waits for `wait_ns`. When that begins, so many
     pieces are on the GPU: those that no plan can move, those that stay, and those that
-    come and go. The bytes cross the link until the next stretch starts; what windows
-    move is counted, chunk by chunk, where it ends.
+    come and go. The bytes cross the link until the next stretch starts: those that
+    launches read and write in place, and those that are loaded and stored for windows,
+    which are counted, chunk by chunk, where a chunk ends.
     """
 
     step_ns: float
@@ -30,8 +31,10 @@ class Course:
     fixed_pieces: Ints
     resident_pieces: Ints
     windowed_pieces: Ints
-    h2d_bytes: Floats
-    d2h_bytes: Floats
+    read_bytes: Floats
+    written_bytes: Floats
+    loaded_bytes: Floats
+    stored_bytes: Floats
 
     @classmethod
     def of_static(
@@ -40,8 +43,8 @@ class Course:
         launch_ids: Ints,
         zero_copy: Ints,
         launch_ns: Floats,
-        h2d_bytes: Floats,
-        d2h_bytes: Floats,
+        read_bytes: Floats,
+        written_bytes: Floats,
     ) -> Self:
         """Describe a step in which nothing comes or goes; arrays are by launch."""
         regions = problem.regions
@@ -55,20 +58,25 @@ class Course:
             fixed_pieces=fixed,
             resident_pieces=problem.resident_at(launch_ids, zero_copy) - fixed,
             windowed_pieces=np.zeros_like(fixed),
-            h2d_bytes=h2d_bytes,
-            d2h_bytes=d2h_bytes,
+            read_bytes=read_bytes,
+            written_bytes=written_bytes,
+            loaded_bytes=np.zeros_like(launch_ns),
+            stored_bytes=np.zeros_like(launch_ns),
         )
 
     @classmethod
     def of_windows(
-        cls, model: Model, planned: Planned, h2d_bytes: Floats, d2h_bytes: Floats
+        cls,
+        model: Model,
+        planned: Planned,
+        read_bytes: Floats,
+        written_bytes: Floats,
     ) -> Self:
         """Describe a simulated step; the bytes are what each launch moves in place."""
         timeline, schedule = planned.simulated.timeline, planned.schedule
         start = timeline.position
         fixed = np.maximum.reduceat(model.fixed_pieces, start)
         resident = int(schedule.parts.num_pieces[schedule.resident].sum())
-        loaded, stored = timeline.loaded_pieces, timeline.stored_pieces
         return cls(
             step_ns=planned.simulated.step_ns,
             start_ns=timeline.start_ns,
@@ -76,6 +84,8 @@ class Course:
             fixed_pieces=fixed,
             resident_pieces=np.full_like(fixed, resident),
             windowed_pieces=timeline.used_pieces - fixed - resident,
-            h2d_bytes=np.add.reduceat(h2d_bytes, start) + loaded * PIECE_BYTES,
-            d2h_bytes=np.add.reduceat(d2h_bytes, start) + stored * PIECE_BYTES,
+            read_bytes=np.add.reduceat(read_bytes, start),
+            written_bytes=np.add.reduceat(written_bytes, start),
+            loaded_bytes=timeline.loaded_pieces.astype(np.float64) * PIECE_BYTES,
+            stored_bytes=timeline.stored_pieces.astype(np.float64) * PIECE_BYTES,
         )

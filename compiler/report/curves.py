@@ -51,19 +51,39 @@ class Memory:
         return self.fixed_bytes + self.resident_bytes + self.windowed_bytes
 
 
-def bytes_in_bins(course: Course, moved_bytes: Floats, bytes_per_s: float) -> Floats:
-    """Return what crosses the link in equal parts of the step.
+def bytes_in_bins(
+    course: Course,
+    in_place_bytes: Floats,
+    window_bytes: Floats,
+    *,
+    window_bytes_per_s: float,
+    bytes_per_s: float,
+) -> Floats:
+    """Return what crosses the link one way in equal parts of the step.
+
+    Parameters
+    ----------
+    in_place_bytes, window_bytes
+        What the course counts in each stretch.
+    window_bytes_per_s, bytes_per_s
+        The most that windows take of the link, and that crosses it at all.
+    """
+    windows = _in_time(course, window_bytes, window_bytes_per_s)
+    moved = _in_time(course, in_place_bytes + windows, bytes_per_s)
+    clock_ns = np.r_[course.start_ns, course.step_ns]
+    edges = np.linspace(0.0, course.step_ns, NUM_BINS + 1)
+    return np.diff(np.interp(edges, clock_ns, np.r_[0.0, np.cumsum(moved)]))
+
+
+def _in_time(course: Course, moved_bytes: Floats, bytes_per_s: float) -> Floats:
+    """Move bytes to where they crossed, from stretches that are too short for them.
 
     What is counted where it ends crossed before that, no faster than the link is: by
     the end of each stretch no more has crossed than lets what follows be in time.
     Around the step's end this goes on: what ends early began in the step before.
     """
     ends_ns = np.r_[course.start_ns[1:], course.step_ns]
-    total = float(moved_bytes.sum())
-    clock_ns = np.r_[0.0, ends_ns, course.step_ns + ends_ns]
-    moved = np.r_[0.0, np.cumsum(moved_bytes)]
-    moved = np.r_[moved, total + moved[1:]]
-    needed = moved - clock_ns * bytes_per_s * 1e-9
-    latest = np.maximum.accumulate(needed[::-1])[::-1] + clock_ns * bytes_per_s * 1e-9
-    edges = np.linspace(0.0, course.step_ns, NUM_BINS + 1)
-    return np.diff(np.interp(edges, clock_ns, latest))
+    capacity = np.r_[0.0, ends_ns, course.step_ns + ends_ns] * bytes_per_s * 1e-9
+    moved = np.r_[0.0, np.cumsum(np.r_[moved_bytes, moved_bytes])]
+    needed = np.maximum.accumulate((moved - capacity)[::-1])[::-1] + capacity
+    return np.diff(needed[: len(ends_ns) + 1])

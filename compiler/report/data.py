@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from transit.compiler.alike import groups
+from transit.compiler.arrays import Floats
 from transit.compiler.compiled import Compiled, GpuResult
 from transit.compiler.compiler import Options
+from transit.compiler.course import Course
 from transit.compiler.placements import HOLDS
 from transit.compiler.plan import Allocation, Placement, Plan
 from transit.compiler.policies import AUTO
@@ -126,32 +127,61 @@ def _gpu(result: GpuResult, ranks: list[int], plan: Plan, options: Options) -> G
     ]
     ranges.sort(key=lambda row: (-row["moved_bytes"], -row["bytes"]))
     return Gpu(
-        name=f"{_ranks(ranks)}, GPU {result.device}".capitalize().replace("gpu", "GPU"),
+        name=_name(ranks, result.device),
         step_ns=course.step_ns,
         wait_ns=float(course.wait_ns.sum()),
         memory=Memory.of(course),
-        link=[
-            Crossing(name, bytes_in_bins(course, moved, rate).tolist(), rate)
-            for (name, rate), moved in zip(
-                _rates(options), (course.h2d_bytes, course.d2h_bytes), strict=True
-            )
-        ],
+        link=_link(course, options),
         ranges=ranges[:MAX_RANGES],
         num_ranges=len(ranges),
     )
 
 
-def _rates(options: Options) -> Iterator[tuple[str, float]]:
-    """Return how fast memory can cross each way, in windows or in place."""
+def _name(ranks: list[int], device: int) -> str:
+    """Name the GPUs that a section is of: each rank has its own."""
+    if len(ranks) == 1:
+        return f"Rank {ranks[0]}, GPU {device}"
+    return f"Ranks {', '.join(map(str, ranks))}: as GPU {device} of rank {ranks[0]}"
+
+
+def _link(course: Course, options: Options) -> list[Crossing]:
     machine = options.machine
-    reads = [machine.zero_copy_read_bytes_per_s or 0.0]
-    writes = [machine.zero_copy_write_bytes_per_s or 0.0]
-    if options.policy == AUTO:
-        windows = machine.windows(options.backend)
-        reads.append(windows.load_bytes_per_s)
-        writes.append(windows.store_bytes_per_s)
-    yield "host to GPU", max(reads)
-    yield "GPU to host", max(writes)
+    windows = machine.windows(options.backend) if options.policy == AUTO else None
+    return [
+        _crossing(
+            "host to GPU",
+            course,
+            _Use(course.read_bytes, machine.zero_copy_read_bytes_per_s or 0.0),
+            _Use(course.loaded_bytes, windows.load_bytes_per_s if windows else 0.0),
+        ),
+        _crossing(
+            "GPU to host",
+            course,
+            _Use(course.written_bytes, machine.zero_copy_write_bytes_per_s or 0.0),
+            _Use(course.stored_bytes, windows.store_bytes_per_s if windows else 0.0),
+        ),
+    ]
+
+
+class _Use(NamedTuple):
+    """What uses one direction of the link, and how fast it can."""
+
+    moved_bytes: Floats
+    bytes_per_s: float
+
+
+def _crossing(name: str, course: Course, in_place: _Use, windows: _Use) -> Crossing:
+    """Return what crosses one way; the limit is that of the fastest use made of it."""
+    uses = [use for use in (in_place, windows) if use.moved_bytes.any()]
+    most = max(use.bytes_per_s for use in uses or (in_place, windows))
+    moved_bytes = bytes_in_bins(
+        course,
+        in_place.moved_bytes,
+        windows.moved_bytes,
+        window_bytes_per_s=windows.bytes_per_s,
+        bytes_per_s=most,
+    )
+    return Crossing(name, moved_bytes.tolist(), most)
 
 
 def _range(

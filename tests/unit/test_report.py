@@ -110,10 +110,16 @@ def test_what_ends_at_once_crossed_before_and_around_the_end_of_the_step() -> No
         fixed_pieces=pieces,
         resident_pieces=pieces,
         windowed_pieces=pieces,
-        h2d_bytes=np.array([30.0, 20.0, 0.0]),
-        d2h_bytes=zeros,
+        read_bytes=zeros,
+        written_bytes=zeros,
+        loaded_bytes=np.array([30.0, 20.0, 0.0]),
+        stored_bytes=zeros,
     )
-    moved = bytes_in_bins(course, course.h2d_bytes, bytes_per_s=1e9)
+    moved = bytes_in_bins(
+        *(course, course.read_bytes, course.loaded_bytes),
+        window_bytes_per_s=1e9,
+        bytes_per_s=2e9,
+    )
     assert moved.sum() == pytest.approx(50)
     # 20 of the 30 bytes due at 10 ns had to cross before the step began.
     assert moved[NUM_BINS * 6 // 10 :].sum() == pytest.approx(20)
@@ -154,13 +160,21 @@ def test_other_budgets_and_policies_are_shown(tmp_path: Path) -> None:
         assert f"{name}: {words}" in page
 
 
-def test_ranks_that_do_the_same_share_a_section(tmp_path: Path) -> None:
+def test_ranks_that_do_the_same_share_a_section_the_slowest_first(
+    tmp_path: Path,
+) -> None:
+    fast = LayeredLoop(layers=6).tables()
     slow = LayeredLoop(layers=6, compute_ns=3_000_000).tables()
-    path = tmp_path / "trace"
-    write_tables(path, {0: LayeredLoop(layers=6).tables(), 1: slow})
+    path = write_tables(tmp_path / "trace", {0: fast, 1: slow, 2: fast})
+    manifest = json.loads((path / "manifest.json").read_text())
+    for info, name in zip(manifest["ranks"], ("fast", "slow", "fast"), strict=True):
+        info["fingerprints"] = {"launches": name, "memory": name}
+    (path / "manifest.json").write_text(json.dumps(manifest))
     report = report_of(Trace.open(path), "reuse")
-    assert [gpu.name for gpu in report.gpus] == ["Rank 1, GPU 0", "Rank 0, GPU 0"]
+    names = [gpu.name for gpu in report.gpus]
+    assert names == ["Rank 1, GPU 0", "Ranks 0, 2: as GPU 0 of rank 0"]
     assert report.gpus[0].step_ns > report.gpus[1].step_ns
+    assert render(report).count("<table>") == 2
 
 
 def test_without_the_machines_rates_no_time_is_shown(tmp_path: Path) -> None:
