@@ -223,7 +223,6 @@ void Executor::enter(uint32_t position, CUstream stream) {
   for (const FlatWindow* window : timetable_.at(Timetable::kFirst, position)) {
     Place* place = find(*window);
     if (place == nullptr) continue;
-    place->begin(*window);
     for (const auto& seat : place->seats()) gate(*seat, stream);
   }
 }

@@ -50,15 +50,13 @@ void Place::load(const FlatWindow& window, Transfers::Load times, uint64_t now) 
   if (!is_loading) return;
   since_ = now;
   is_doubtful_ = is_stored_ = false;
-  is_home_stale_ = !times.copies;
 }
 
-void Place::release(const FlatWindow& window, const Events& after_, uint64_t now) {
-  const bool is_dead = (after(window).flags & kLoads) == 0;
-  const bool is_stale = is_home_stale_ && !is_stored_ && !is_dead;
+void Place::release(const FlatWindow& window, const Events& after, uint64_t now) {
+  const bool is_stale = (window.flags & kWritesBack) != 0 && !is_stored_;
   for (const auto& seat : seats_) {
     if (!seat->will_be_on_gpu()) continue;
-    transfers_.release(seat.get(), is_stale || is_doubtful_, after_);
+    transfers_.release(seat.get(), is_stale || is_doubtful_, after);
   }
   since_ = now;
 }
@@ -68,15 +66,6 @@ void Place::store(const Events& after) {
     if (seat->will_be_on_gpu()) transfers_.store(seat.get(), after);
   }
   is_stored_ = true;
-}
-
-void Place::begin(const FlatWindow& window) {
-  if ((window.flags & kWritesBack) != 0) is_home_stale_ = true;
-}
-
-const FlatWindow& Place::after(const FlatWindow& window) const {
-  const FlatWindow* next = &window + 1;
-  return next == windows_.end() ? *windows_.begin() : *next;
 }
 
 }  // namespace transit

@@ -34,24 +34,18 @@ class Place {
   void release(const FlatWindow& window, const Events& after, uint64_t now);
   void store(const Events& after);
 
-  // A window begins, in which it may be written.
-  void begin(const FlatWindow& window);
-
   // It was used in a way that the plan does not know: nothing is known of what it
   // holds, so all of it is copied next time, both ways.
   void doubt() { is_doubtful_ = true; }
 
  private:
-  const FlatWindow& after(const FlatWindow& window) const;
-
   Transfers& transfers_;
   const FlatRange& range_;
   const Entries<FlatWindow> windows_;
   std::vector<std::unique_ptr<Seat>> seats_;
   uint64_t since_ = 0;
   bool is_doubtful_ = true;
-  bool is_home_stale_ = false;  // what is on the GPU is newer
-  bool is_stored_ = false;      // or was, and has been copied since
+  bool is_stored_ = false;  // since it was last written
 };
 
 }  // namespace transit
