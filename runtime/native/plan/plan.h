@@ -56,6 +56,7 @@ class Plan {
   Entries<FlatWindow> windows_of(const FlatRange& range) const;
 
   uint32_t num_ranges() const { return header_->num_ranges; }
+  const FlatRange& range(uint32_t index) const { return ranges_[index]; }
   uint32_t index_of(const FlatRange& range) const {
     return static_cast<uint32_t>(&range - ranges_);
   }

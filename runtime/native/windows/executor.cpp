@@ -12,6 +12,11 @@
 namespace transit {
 namespace {
 
+// So much at most is submitted behind a gate that is closed. A call for which the
+// stream has no place left waits in the driver, and keeps it from the thread that would
+// open the gate.
+constexpr uint64_t kMostBehindGate = 256;
+
 // What before() leaves for after().
 struct Submission {
   bool is_followed = false;
@@ -61,7 +66,7 @@ Executor::Executor(const Plan& plan, CUdevice device, CUcontext context,
       device_(device),
       lowest_(lowest),
       timetable_(plan),
-      transfers_(context, plan.gpu_memory_bytes()),
+      transfers_(context, plan),
       aligner_(plan.launches().first, plan.launches().count),
       live_pieces_(plan.address_span_bytes(device) / kPieceBytes / 64 + 1),
       places_(plan.num_ranges()) {}
@@ -119,6 +124,7 @@ void Executor::before(const Work& work) {
   if (is_captured(stream)) return;
   mutex_.lock();
   ++now_;
+  ++num_submitted_;
   t_submission = {};
   t_submission.is_followed = true;
   t_submission.stream = stream;
@@ -154,7 +160,7 @@ void Executor::follow(const Work& work) {
   count(step);
   gate_unsettled(stream);
   if (step.where == Aligner::Where::kPlanned) {
-    if (step.is_newly_locked) begin_iteration_at(step.position);
+    if (step.is_newly_locked) begin_iteration_at(step.position, stream);
     const uint32_t num_launches = timetable_.num_launches();
     for (uint32_t left = step.num_skipped; left > 0; --left) {
       const uint32_t skipped = (step.position + num_launches - left) % num_launches;
@@ -184,7 +190,7 @@ void Executor::advance_to(uint32_t position) {
 
 // Brings everything to where the plan has it at this launch. Nothing is known of what
 // is where.
-void Executor::begin_iteration_at(uint32_t position) {
+void Executor::begin_iteration_at(uint32_t position, CUstream stream) {
   ++lap_;
   position_ = position;
   for (const auto& place : places_) {
@@ -196,11 +202,13 @@ void Executor::begin_iteration_at(uint32_t position) {
       is_wanted = true;
       place->load(window, times_of(window, position, *place), now_);
       place->doubt();
+      if (!is_between(window.first, position, window.last)) break;
+      for (const auto& seat : place->seats()) gate(*seat, stream);
       break;
     }
     if (is_wanted) continue;
     const FlatWindow& any = *place->windows().begin();
-    place->release(any, streams_.marks_since(place->since()), now_);
+    place->release(any, time_of(position), streams_.marks_since(place->since()), now_);
   }
 }
 
@@ -239,7 +247,8 @@ void Executor::leave(uint32_t position) {
   for (const FlatWindow* window : timetable_.at(Timetable::kLast, position)) {
     Place* place = find(*window);
     if (place == nullptr) continue;
-    place->release(*window, streams_.marks_since(place->since()), now_);
+    place->release(*window, time_of(position), streams_.marks_since(place->since()),
+                   now_);
   }
 }
 
@@ -283,7 +292,15 @@ void Executor::use_unplanned(CUstream stream, Place& place) {
 void Executor::gate(Seat& seat, CUstream stream) {
   if (seat.is_settled()) return;
   transfers_.gate(seat, seat.num_asked, stream);
-  unsettled_.push_back({&seat, seat.num_asked, {stream}});
+  unsettled_.push_back({&seat, seat.num_asked, ++num_submitted_, {stream}});
+  keep_back();
+}
+
+void Executor::keep_back() {
+  for (const Unsettled& oldest : unsettled_) {
+    if (num_submitted_ - oldest.submitted < kMostBehindGate) return;
+    Transfers::wait(*oldest.seat, oldest.number);
+  }
 }
 
 // Work on another stream may use the same chunks.
@@ -298,7 +315,9 @@ void Executor::gate_unsettled(CUstream stream) {
     if (std::find(gated.begin(), gated.end(), stream) != gated.end()) continue;
     transfers_.gate(*unsettled.seat, unsettled.number, stream);
     gated.push_back(stream);
+    ++num_submitted_;
   }
+  keep_back();
 }
 
 bool Executor::names_places() const {

@@ -42,7 +42,7 @@ class Executor {
 
  private:
   void follow(const Work& work);
-  void begin_iteration_at(uint32_t position);
+  void begin_iteration_at(uint32_t position, CUstream stream);
   void enter(uint32_t position, CUstream stream);
   void leave(uint32_t position);
   void stop_loading();
@@ -55,6 +55,7 @@ class Executor {
 
   void gate(Seat& seat, CUstream stream);
   void gate_unsettled(CUstream stream);
+  void keep_back();
 
   Place* find(const FlatWindow& window) const { return places_[window.range].get(); }
   uint64_t time_of(uint32_t position) const {
@@ -69,6 +70,7 @@ class Executor {
   struct Unsettled {
     Seat* seat;
     uint32_t number;
+    uint64_t submitted;  // with it, of all work and gates
     std::vector<CUstream> gated;
   };
 
@@ -86,8 +88,9 @@ class Executor {
   std::vector<std::unique_ptr<Place>> places_;             // by range
   std::map<uint64_t, const FlatAllocation*> allocations_;  // with places, by offset
   std::vector<Unsettled> unsettled_;
-  uint64_t now_ = 0;  // pieces of work submitted
-  uint64_t lap_ = 1;  // around the iteration
+  uint64_t now_ = 0;            // pieces of work submitted
+  uint64_t num_submitted_ = 0;  // with gates
+  uint64_t lap_ = 1;            // around the iteration
   uint32_t position_ = 0;
 };
 

@@ -52,11 +52,12 @@ void Place::load(const FlatWindow& window, Transfers::Load times, uint64_t now) 
   is_doubtful_ = is_stored_ = false;
 }
 
-void Place::release(const FlatWindow& window, const Events& after, uint64_t now) {
+void Place::release(const FlatWindow& window, uint64_t time, const Events& after,
+                    uint64_t now) {
   const bool is_stale = (window.flags & kWritesBack) != 0 && !is_stored_;
   for (const auto& seat : seats_) {
     if (!seat->will_be_on_gpu()) continue;
-    transfers_.release(seat.get(), is_stale || is_doubtful_, after);
+    transfers_.release(seat.get(), is_stale || is_doubtful_, time, after);
   }
   since_ = now;
 }

@@ -31,7 +31,8 @@ class Place {
 
   // `now` is the number of the piece of work at hand. What is there already stays.
   void load(const FlatWindow& window, Transfers::Load times, uint64_t now);
-  void release(const FlatWindow& window, const Events& after, uint64_t now);
+  void release(const FlatWindow& window, uint64_t time, const Events& after,
+               uint64_t now);
   void store(const Events& after);
 
   // It was used in a way that the plan does not know: nothing is known of what it

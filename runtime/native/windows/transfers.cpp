@@ -29,8 +29,8 @@ void report(const char* action, const Outcome& outcome) {
 
 }  // namespace
 
-Transfers::Transfers(CUcontext context, uint64_t budget_bytes)
-    : context_(context), budget_bytes_(budget_bytes) {
+Transfers::Transfers(CUcontext context, const Plan& plan)
+    : context_(context), budget_bytes_(plan.gpu_memory_bytes()), reservations_(plan) {
   std::thread([this] { work(); }).detach();
 }
 
@@ -44,15 +44,15 @@ void Transfers::load(Load load) {
   asked_.notify_one();
 }
 
-void Transfers::release(Seat* seat, bool copies, Events after) {
+void Transfers::release(Seat* seat, bool copies, uint64_t time, Events after) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  outgoing_.push_back({seat, ++seat->num_asked, true, copies, std::move(after)});
+  outgoing_.push_back({seat, ++seat->num_asked, true, copies, time, std::move(after)});
   asked_.notify_one();
 }
 
 void Transfers::store(Seat* seat, Events after) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  outgoing_.push_back({seat, seat->num_asked, false, true, std::move(after)});
+  outgoing_.push_back({seat, seat->num_asked, false, true, 0, std::move(after)});
   asked_.notify_one();
 }
 
@@ -137,28 +137,32 @@ void Transfers::work() {
   }
 }
 
-// The most urgent one that can begin. One that cannot is overtaken only by what the
-// plan has on the GPU together with it: else there might never be room for it.
+// The most urgent one that can begin.
 std::deque<Transfers::QueuedLoad>::iterator Transfers::choose_load() {
-  uint64_t most_urgent = UINT64_MAX;
   const Event* not_passed = nullptr;  // loads that are asked for together share one
   for (auto load = loads_.begin(); load != loads_.end(); ++load) {
-    if (load->issue >= most_urgent) continue;
-    const bool waits = !load->after.empty() && load->after.back().get() == not_passed;
-    const bool is_home = load->seat->done() == load->number - 1;
-    if (is_home && !waits && (has_room(*load->seat) || is_hopeless(*load))) {
-      if (have_passed(load->after)) return load;
-      not_passed = load->after.back().get();
+    const Event* last = load->after.empty() ? nullptr : load->after.back().get();
+    if (last != nullptr && last == not_passed) continue;
+    if (load->seat->done() != load->number - 1) continue;
+    if (!have_passed(load->after)) {
+      not_passed = last;
+      continue;
     }
-    most_urgent = std::min(most_urgent, load->due);
+    reached_ = std::max(reached_, load->issue);
+    if (has_room(*load) || is_hopeless(*load)) return load;
   }
   return loads_.end();
 }
 
-bool Transfers::has_room(const Seat& seat) const {
+// Now, and for what the plan needs until the load is due.
+bool Transfers::has_room(const QueuedLoad& load) const {
+  const uint64_t bytes = load.seat->chunk.bytes();
   const uint64_t taken = status::get(&StatusFile::resident_bytes) +
                          round_up_to_piece(status::get(&StatusFile::passed_bytes));
-  return taken + seat.chunk.bytes() <= budget_bytes_;
+  if (taken + bytes > budget_bytes_) return false;
+  const uint64_t others = taken - std::min(taken, bytes_here_);
+  return reservations_.is_free(bytes, std::max(load.issue, reached_), load.due,
+                               budget_bytes_ - others);
 }
 
 // The job waits for it, and nothing happens that would make room.
@@ -172,7 +176,7 @@ bool Transfers::begin_load(Lock& lock) {
   if (chosen == loads_.end()) return false;
   const QueuedLoad load = std::move(*chosen);
   loads_.erase(chosen);
-  if (!has_room(*load.seat)) {
+  if (!has_room(load)) {
     status::add(&StatusFile::loads_without_room);
     done(load.seat);
     return true;
@@ -194,6 +198,10 @@ void Transfers::enter(const QueuedLoad& load) {
     report("load", entered);
     return done(load.seat);
   }
+  bytes_here_ += chunk.bytes();
+  load.seat->early_from = std::max(load.issue, reached_);
+  load.seat->early_until = std::max(load.seat->early_from, load.due);
+  reservations_.add(chunk.bytes(), load.seat->early_from, load.seat->early_until);
   if (!load.copies) return done(load.seat);
   const CUresult copied = chunk.copy_in(load_stream_);
   if (copied != CUDA_SUCCESS) {
@@ -210,6 +218,7 @@ bool Transfers::begin_outgoing(Lock& lock) {
   const Outgoing& next = outgoing_.front();
   const uint32_t number = next.is_release ? next.number - 1 : next.number;
   if (next.seat->done() != number || !have_passed(next.after)) return false;
+  reached_ = std::max(reached_, next.time);
   const Outgoing outgoing = std::move(outgoing_.front());
   outgoing_.pop_front();
   lock.unlock();
@@ -261,7 +270,10 @@ void Transfers::leave(Seat* seat) {
   if (!seat->chunk.is_on_gpu()) return;
   const Outcome left = seat->chunk.go_home();
   if (!left.ok()) return report("release", left);
-  status::subtract_bytes(&StatusFile::resident_bytes, seat->chunk.bytes());
+  const uint64_t bytes = seat->chunk.bytes();
+  status::subtract_bytes(&StatusFile::resident_bytes, bytes);
+  bytes_here_ -= bytes;
+  reservations_.remove(bytes, seat->early_from, seat->early_until);
 }
 
 void Transfers::done(Seat* seat) {

@@ -5,9 +5,10 @@
 // The moves of one chunk take turns and are numbered: it is known by their number what
 // was asked for and what is done. From a move's start to its end nobody may use the
 // chunk: streams wait for the number. Loads are begun when the job got as far as asked
-// for and there is room, the most urgent first; what goes out does so in turn, when the
-// job is done with it. One thread does it all, and looks again and again what is due:
-// that costs less than to be told by the driver.
+// for and there is room, now and for all that is needed before them, the most urgent
+// first; what goes out does so in turn, when the job is done with it. One thread does
+// it all, and looks again and again what is due: that costs less than to be told by the
+// driver.
 #pragma once
 
 #include <stdint.h>
@@ -21,6 +22,7 @@
 
 #include "runtime/native/windows/chunk.h"
 #include "runtime/native/windows/events.h"
+#include "runtime/native/windows/reservations.h"
 
 namespace transit {
 
@@ -36,27 +38,29 @@ struct Seat {
   }
   bool is_settled() const { return has_done(num_asked); }
 
-  Chunk chunk;                   // of the thread that moves it
-  uint32_t num_asked = 0;        // of those that ask
-  uint32_t* num_done = nullptr;  // in pinned memory
+  Chunk chunk;                               // of the thread that moves it
+  uint32_t num_asked = 0;                    // of those that ask
+  uint32_t* num_done = nullptr;              // in pinned memory
+  uint64_t early_from = 0, early_until = 0;  // reserved; of the thread that moves it
 };
 
 class Transfers {
  public:
   // What is on the GPU never exceeds the budget: a chunk for which no room comes to be
   // stays at home.
-  Transfers(CUcontext context, uint64_t budget_bytes);
+  Transfers(CUcontext context, const Plan& plan);
 
-  // One caller at a time asks for moves; a seat's loads and releases alternate.
+  // One caller at a time asks for moves; a seat's loads and releases alternate. Times
+  // count launches of the iteration.
   struct Load {
     Seat* seat;
-    uint64_t issue;  // when the plan has room for it
+    uint64_t issue;  // when it is asked for
     uint64_t due;    // when it is needed
     bool copies;     // else what is at home is not needed
     Events after;
   };
   void load(Load load);
-  void release(Seat* seat, bool copies, Events after);
+  void release(Seat* seat, bool copies, uint64_t time, Events after);
 
   // Copies out what is on the GPU, while it is read, before it is released.
   void store(Seat* seat, Events after);
@@ -87,6 +91,7 @@ class Transfers {
     uint32_t number;  // of the move, or for a store of the one before it
     bool is_release;
     bool copies;
+    uint64_t time;
     Events after;
   };
   struct Copy {
@@ -102,7 +107,7 @@ class Transfers {
   bool end_copies(Lock& lock);
 
   std::deque<QueuedLoad>::iterator choose_load();
-  bool has_room(const Seat& seat) const;
+  bool has_room(const QueuedLoad& load) const;
   bool is_hopeless(const QueuedLoad& load) const;
 
   void enter(const QueuedLoad& load);
@@ -111,6 +116,7 @@ class Transfers {
 
   const CUcontext context_;
   const uint64_t budget_bytes_;
+  Reservations reservations_;  // of the thread that moves chunks
 
   std::mutex mutex_;
   std::condition_variable asked_;
@@ -121,6 +127,8 @@ class Transfers {
   // Of the working thread.
   CUstream load_stream_ = nullptr, store_stream_ = nullptr;
   std::deque<Copy> copies_in_, copies_out_;
+  uint64_t reached_ = 0;     // by the job, at least
+  uint64_t bytes_here_ = 0;  // of chunks on the GPU
   Clock::time_point last_progress_;
 };
 
