@@ -136,6 +136,11 @@ def locate(trace: Trace, rank: int, work: Work) -> Located:
     TraceError
         If the recording has no iteration that repeats closely enough.
     """
+    found = _locate(trace, rank, work)
+    return replace(found, repeats=_submitted_alike(work, found.repeats))
+
+
+def _locate(trace: Trace, rank: int, work: Work) -> Located:
     where = f"{trace.path}, rank {rank}"
     if not len(work.launch_ids):
         raise TraceError(
@@ -170,6 +175,25 @@ def locate(trace: Trace, rank: int, work: Work) -> Located:
         "Record more iterations, skip the warm-up, and record plain training: "
         "evaluation or changing shapes make iterations differ"
     )
+
+
+def _submitted_alike(work: Work, repeats: Repeats) -> Repeats:
+    """Keep the iterations that are submitted as the last one is, from a call on.
+
+    One call submits all nodes of a graph; a warm-up may have launched its kernels one
+    by one.
+    """
+    is_submitted = np.diff(work.launch_ids, prepend=-1) > 0
+    if is_submitted.all():
+        return repeats
+    starts = np.sort(repeats.starts)
+    within = np.arange(repeats.launches)
+    if shift := int(np.argmax(is_submitted[starts[-1] + within])):
+        starts = starts[np.isin(starts + repeats.launches, starts)] + shift
+    if not len(starts):
+        return repeats
+    calls = is_submitted[starts[:, None] + within]
+    return replace(repeats, starts=starts[(calls == calls[-1]).all(axis=1)])
 
 
 def _is_null(table: pa.Table, name: str) -> Bools:

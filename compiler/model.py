@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from transit.compiler.arrays import Bools, Floats, Ints
+from transit.compiler.arrays import Bools, Floats, Ints, sum_by
 from transit.compiler.iteration import SteadyIteration
 from transit.compiler.liveness import Holders, Liveness
 from transit.compiler.plan import PIECE_BYTES
@@ -94,10 +94,13 @@ class Model:
         GPU, the latter need not be.
         """
         regions = problem.regions
+        call = _calls(iteration)
         fixed = problem.unmovable_at(iteration.launch_ids)
         unexplained = np.where(regions.unexplained, regions.num_pieces, 0)
         return cls(
-            duration_ns=np.nan_to_num(iteration.duration_ns),
+            duration_ns=sum_by(
+                call, np.nan_to_num(iteration.duration_ns), iteration.num_launches
+            ),
             fixed_pieces=fixed + int(unexplained.sum()),
             budget_pieces=problem.budget,
             num_pieces=regions.num_pieces,
@@ -155,6 +158,7 @@ def _accesses(
     # Regions and positions only rise: what is equal lies together.
     movable = ~problem.regions.unexplained[lists.region]
     region, position = lists.region[movable], lists.position[movable]
+    position = _calls(iteration)[position]
     differs = (np.diff(region, prepend=-1) != 0) | (np.diff(position, prepend=-1) != 0)
     heads = np.flatnonzero(differs)
 
@@ -182,6 +186,15 @@ def _accesses(
         following=following,
         dead=dead,
     )
+
+
+def _calls(iteration: SteadyIteration) -> Ints:
+    """Return where what is submitted with each launch begins.
+
+    Nothing comes or goes while a graph runs: all that its nodes do counts as done by
+    the first one.
+    """
+    return np.searchsorted(iteration.launch_ids, iteration.launch_ids)
 
 
 def _following(region: Ints) -> Ints:
@@ -215,11 +228,9 @@ def _survivors(
         int(ids[-1]),
     )
     after, until = ids[position], ids[position[following]]
-    # Nodes of one graph launch share its id: nothing is known of what is between them.
-    together = (after == until) & (following != np.arange(len(region)))
     # Where no block is known at an access, the history does not tell.
     known = liveness.holds(region, after) & liveness.holds(region, until)
-    return np.asarray(together | ~known | liveness.survives(region, after, until))
+    return np.asarray(~known | liveness.survives(region, after, until))
 
 
 def _region_bytes(regions: Regions, problem: Problem) -> tuple[Ints, Ints]:

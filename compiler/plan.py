@@ -46,6 +46,7 @@ class Window(_Model):
     iteration before if it is after ``first``. Without, what it held is not needed.
     With ``write_back`` it is copied out after the launch at ``written``, the last one
     that writes; else the host's copy is good, or what it holds is not needed again.
+    The launch at ``home`` is the first one to reach it in host memory after that.
     """
 
     issue: Position
@@ -54,6 +55,7 @@ class Window(_Model):
     written: Position
     load: bool
     write_back: bool
+    home: Position | None = None
 
     @model_validator(mode="after")
     def _is_written_within(self) -> Self:
@@ -162,9 +164,14 @@ class Iteration(_Model):
 
     @model_validator(mode="after")
     def _has_a_sequence_of_its_launches(self) -> Self:
-        if self.sequence is not None:
-            Sequence.decode(self.sequence, launches=self.launches)
+        self.calls()
         return self
+
+    def calls(self) -> Sequence | None:
+        """Return the decoded sequence, if there is one."""
+        if self.sequence is None:
+            return None
+        return Sequence.decode(self.sequence, launches=self.launches)
 
 
 class RankPlan(_Model):
@@ -185,15 +192,20 @@ class RankPlan(_Model):
 
     @model_validator(mode="after")
     def _windows_are_of_the_iteration(self) -> Self:
+        launches, calls = self.iteration.launches, self.iteration.calls()
+        begins = set(calls.begins.tolist() if calls else range(launches))
         for allocation in self.allocations:
-            for placement in allocation.placements:
-                for w in placement.windows:
-                    if max(w.issue, w.first, w.last) >= self.iteration.launches:
-                        raise ValueError(
-                            f"a window of ordinal {allocation.ordinal} on device "
-                            f"{allocation.device} is past the iteration's "
-                            f"{self.iteration.launches} launches"
-                        )
+            for w in (w for placed in allocation.placements for w in placed.windows):
+                window = (
+                    f"a window of ordinal {allocation.ordinal} on device "
+                    f"{allocation.device}"
+                )
+                if max(w.issue, w.first, w.last, w.home or 0) >= launches:
+                    raise ValueError(
+                        f"{window} is past the iteration's {launches} launches"
+                    )
+                if not begins.issuperset((w.first, w.last, w.written)):
+                    raise ValueError(f"{window} begins or ends while a graph runs")
         return self
 
 

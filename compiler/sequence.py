@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import zlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 ANY_ADDRESSES = 2**64 - 1
+MAX_BYTES = 256 << 20  # beyond any iteration: a damaged or hostile file
 _DTYPES = ("<u8", "<u8", "<u4")
-_BYTES = sum(np.dtype(dtype).itemsize for dtype in _DTYPES)
+_SIZES = [np.dtype(dtype).itemsize for dtype in _DTYPES]
+_STARTS = [sum(_SIZES[:i]) for i in range(len(_SIZES))]
 
 
 @dataclass(frozen=True)
@@ -46,23 +48,33 @@ class Sequence:
         ValueError
             If it is something else.
         """
-        most = launches * _BYTES
+        limit = min(launches * sum(_SIZES), MAX_BYTES)
         try:
             unpacker = zlib.decompressobj()
-            data = unpacker.decompress(base64.b64decode(text, validate=True), most + 1)
-        except (binascii.Error, zlib.error) as error:
+            packed = base64.b64decode(text, validate=True)
+            data = unpacker.decompress(packed, limit + 1)
+        except (ValueError, zlib.error) as error:
             raise ValueError(f"the sequence of launches is damaged: {error}") from None
-        count = len(data) // _BYTES
-        found, start = [], 0
-        for dtype in _DTYPES:
-            stop = start + count * np.dtype(dtype).itemsize
-            found.append(np.frombuffer(data[start:stop], dtype))
-            start = stop
-        num_positions = found[2].astype(np.int64)
-        if start != len(data) or not (num_positions > 0).all():
-            raise ValueError("the sequence of launches is damaged")
-        if (total := int(num_positions.sum())) != launches:
+        count, rest = divmod(len(data), sum(_SIZES))
+        if rest or len(data) > limit or not unpacker.eof or unpacker.unused_data:
+            raise ValueError("the sequence of launches is damaged: too long or short")
+        signature, addresses, num_positions = (
+            np.frombuffer(data, dtype, count, count * start)
+            for dtype, start in zip(_DTYPES, _STARTS, strict=True)
+        )
+        total = int(num_positions.sum(dtype=np.uint64))
+        if total != launches or not (num_positions > 0).all():
             raise ValueError(
-                f"the sequence has {total} launches, the iteration {launches}"
+                f"the sequence is of {total} launches, the iteration of {launches}"
             )
-        return cls(found[0], found[1], num_positions)
+        return cls(signature, addresses, num_positions.astype(np.int64))
+
+    @cached_property
+    def call_at(self) -> npt.NDArray[np.int64]:
+        """The call that submits the launch at each position of the iteration."""
+        return np.repeat(np.arange(len(self.signature)), self.num_positions)
+
+    @property
+    def begins(self) -> npt.NDArray[np.int64]:
+        """The position at which each call's launches begin."""
+        return np.cumsum(self.num_positions) - self.num_positions

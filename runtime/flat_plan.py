@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Items
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-
-from transit.compiler.sequence import Sequence
 
 if TYPE_CHECKING:
     from transit.compiler.plan import Allocation, Placement, Plan, RankPlan, Window
@@ -102,7 +99,7 @@ def lower(rank_plan: RankPlan, rank: int, *, gpu_memory_bytes: int) -> bytes:
     return b"".join(part.tobytes() for part in (header, *tables))
 
 
-def _allocations(planned: Items[Allocation]) -> Records:
+def _allocations(planned: Sequence[Allocation]) -> Records:
     counts = [len(allocation.placements) for allocation in planned]
     allocations = np.zeros(len(planned), ALLOCATION_DTYPE)
     allocations["device"] = [allocation.device for allocation in planned]
@@ -117,7 +114,7 @@ def _allocations(planned: Items[Allocation]) -> Records:
     return allocations
 
 
-def _ranges(placements: Items[Placement]) -> Records:
+def _ranges(placements: Sequence[Placement]) -> Records:
     ranges = np.zeros(len(placements), RANGE_DTYPE)
     ranges["offset"] = [placed.offset for placed in placements]
     ranges["bytes"] = [placed.bytes for placed in placements]
@@ -126,77 +123,35 @@ def _ranges(placements: Items[Placement]) -> Records:
 
 
 def _launches_and_windows(
-    rank_plan: RankPlan, placements: Items[Placement]
+    rank_plan: RankPlan, placements: Sequence[Placement]
 ) -> tuple[Records, Records]:
     """Count by calls that submit work: a graph's nodes are submitted by one."""
-    text = rank_plan.iteration.sequence
-    if text is None:
+    calls = rank_plan.iteration.calls()
+    if calls is None:
         return np.zeros(0, LAUNCH_DTYPE), np.zeros(0, WINDOW_DTYPE)
-    sequence = Sequence.decode(text, launches=rank_plan.iteration.launches)
-    launches = np.zeros(len(sequence.signature), LAUNCH_DTYPE)
-    launches["signature"] = sequence.signature
-    launches["addresses"] = sequence.addresses
-    call_at = np.repeat(np.arange(len(launches)), sequence.num_positions)
+    launches = np.zeros(len(calls.signature), LAUNCH_DTYPE)
+    launches["signature"] = calls.signature
+    launches["addresses"] = calls.addresses
     rows = [
-        (index, *astuple(call))
+        (index, *row)
         for index, placed in enumerate(placements)
-        for call in calls_of(placed.windows, call_at)
+        for row in _windows(placed.windows, calls.call_at)
     ]
     return launches, np.array(rows, WINDOW_DTYPE)
 
 
-@dataclass(frozen=True)
-class Call:
-    """A window in the calls that submit work, as in runtime/native/flat_plan.h."""
-
-    issue: int
-    first: int
-    last: int
-    written: int
-    flags: int
-
-
-def calls_of(windows: Items[Window], call_at: npt.NDArray[np.int64]) -> list[Call]:
-    """Return the windows of a range, in calls; those that meet within one are one.
-
-    Parameters
-    ----------
-    call_at
-        The call that submits the launch at each position.
-    """
-    calls: list[Call] = []
-    for window in windows:
-        flags = LOADS * window.load | WRITES_BACK * window.write_back
-        positions = (window.issue, window.first, window.last, window.written)
-        issue, first, last, written = (int(call_at[position]) for position in positions)
-        call = Call(issue, first, last, written, flags)
-        if window.last < window.first and call.first == call.last:
-            call = _whole_turn(call, int(call_at[-1]) + 1)
-        meets = bool(calls) and call.first <= calls[-1].last
-        calls = [*calls[:-1], _joined(calls[-1], call)] if meets else [*calls, call]
-    if len(calls) > 1 and calls[0].first <= calls[-1].last < calls[-1].first:
-        calls = [*calls[1:-1], _joined(calls[-1], calls[0])]
+def _windows(
+    windows: tuple[Window, ...], call_at: npt.NDArray[np.int64]
+) -> Iterator[tuple[int, ...]]:
+    """Put the windows of a range in calls; none begins or ends within one."""
     count = int(call_at[-1]) + 1
-    befores = calls[-1:] + calls[:-1]
-    return [_issued(c, before, count) for before, c in zip(befores, calls, strict=True)]
-
-
-def _joined(call: Call, later: Call) -> Call:
-    flags = (call.flags & LOADS) | ((call.flags | later.flags) & WRITES_BACK)
-    return Call(call.issue, call.first, later.last, later.last, flags)
-
-
-def _whole_turn(call: Call, count: int) -> Call:
-    """Begin within a call and end within the same one, a turn later."""
-    last = (call.first - 1) % count
-    return Call(call.first, call.first, last, last, call.flags)
-
-
-def _issued(call: Call, before: Call, count: int) -> Call:
-    """Load no sooner than the window before has ended."""
-    ahead = (call.first - before.last - 1) % count
-    issue = (call.first - min((call.first - call.issue) % count, ahead)) % count
-    return replace(call, issue=issue)
+    for before, window in zip(windows[-1:] + windows, windows, strict=False):
+        positions = (window.issue, window.first, window.last, window.written)
+        issue, *rest = (int(call_at[position]) for position in positions)
+        # After the window before, but within the call that this one ends with.
+        if issue == call_at[before.last] and window.issue != window.first:
+            issue = (issue + 1) % count
+        yield issue, *rest, LOADS * window.load | WRITES_BACK * window.write_back
 
 
 def write_all(plan: Plan, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,44 @@ class LayeredLoop:
             }
             for allocation_id in sorted(allocation_ids)
         ]
+
+
+def in_graphs(
+    tables: Tables, *, graphs: int = 1, iterations: slice = slice(None)
+) -> Tables:
+    """Make each marked iteration but its first launch launches of so many graphs."""
+    rows = {name: table.to_pylist() for name, table in tables.items()}
+    place: dict[int, tuple[int, int]] = {}
+    for iteration_row in rows["iterations"][iterations]:
+        start = iteration_row["first_launch_id"] + 1
+        nodes = iteration_row["last_launch_id"] + 1 - start
+        bounds = [start + nodes * i // graphs for i in range(graphs + 1)]
+        for first, end in pairwise(bounds):
+            place |= {i: (first, i - first) for i in range(first, end)}
+            iteration_row["last_launch_id"] = first
+    for launch in rows["launches"]:
+        if launch["launch_id"] in place:
+            launch_id, node = place[launch["launch_id"]]
+            rows["graph_nodes"].append(
+                launch | {"launch_id": launch_id, "graph_node": node}
+            )
+    graph_ids = {launch_id for launch_id, _ in place.values()}
+    rows["launches"] = [
+        launch | {"kind": "graph", "name": "cuGraphLaunch", "signature": 3}
+        if launch["launch_id"] in graph_ids
+        else launch
+        for launch in rows["launches"]
+        if launch["launch_id"] not in place or launch["launch_id"] in graph_ids
+    ]
+    for access in rows["accesses"]:
+        if access["launch_id"] in place:
+            access["launch_id"], access["graph_node"] = place[access["launch_id"]]
+    order = ("launch_id", "allocation_id", "offset", "graph_node")
+    rows["accesses"].sort(key=lambda row: [row[name] or 0 for name in order])
+    return {
+        name: pa.Table.from_pylist(table, schema=schema.TABLES[name])
+        for name, table in rows.items()
+    }
 
 
 def rank_info(rank: int, tables: Tables, *, memory_bytes: int = 80 << 30) -> RankInfo:

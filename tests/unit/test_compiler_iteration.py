@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from trace_factory import MIB, LayeredLoop, Tables, write_tables, write_trace
+from trace_factory import MIB, LayeredLoop, Tables, in_graphs, write_tables, write_trace
 
 from transit.compiler import iteration, machine
 from transit.compiler.compiler import compile_trace
@@ -59,44 +59,10 @@ def test_marks_and_periods_find_the_same_iteration(
     assert (steady.found_by == "optimizer step") is marked
 
 
-def fold(tables: Tables) -> Tables:
-    """Make each marked iteration but its first launch one launch of a graph."""
-    rows = {name: table.to_pylist() for name, table in tables.items()}
-    place: dict[int, tuple[int, int]] = {}
-    for iteration_row in rows["iterations"]:
-        first = iteration_row["first_launch_id"] + 1
-        last = iteration_row["last_launch_id"]
-        place |= {i: (first, i - first) for i in range(first, last + 1)}
-        iteration_row["last_launch_id"] = first
-    for launch in rows["launches"]:
-        if launch["launch_id"] in place:
-            launch_id, node = place[launch["launch_id"]]
-            rows["graph_nodes"].append(
-                launch | {"launch_id": launch_id, "graph_node": node}
-            )
-    graphs = {launch_id for launch_id, _ in place.values()}
-    rows["launches"] = [
-        launch | {"kind": "graph", "name": "cuGraphLaunch", "signature": 3}
-        if launch["launch_id"] in graphs
-        else launch
-        for launch in rows["launches"]
-        if launch["launch_id"] not in place or launch["launch_id"] in graphs
-    ]
-    for access in rows["accesses"]:
-        if access["launch_id"] in place:
-            access["launch_id"], access["graph_node"] = place[access["launch_id"]]
-    order = ("launch_id", "allocation_id", "offset", "graph_node")
-    rows["accesses"].sort(key=lambda row: [row[name] or 0 for name in order])
-    return {
-        name: pa.Table.from_pylist(table, schema=schema.TABLES[name])
-        for name, table in rows.items()
-    }
-
-
 @pytest.mark.parametrize("marked", [True, False])
 def test_a_graph_counts_as_its_nodes(tmp_path: Path, marked: bool) -> None:
     tables = LayeredLoop(iterations=5, warmup_launches=3, tail_launches=2).tables()
-    folded = fold(tables)
+    folded = in_graphs(tables)
     if not marked:
         tables, folded = (
             t | {"iterations": t["iterations"].slice(0, 0)} for t in (tables, folded)
@@ -111,6 +77,21 @@ def test_a_graph_counts_as_its_nodes(tmp_path: Path, marked: bool) -> None:
         np.testing.assert_array_equal(
             getattr(graph.accesses, name), getattr(plain.accesses, name)
         )
+
+
+@pytest.mark.parametrize("tail", [0, 5])
+def test_the_iteration_is_one_of_those_with_graphs_from_a_call_on(
+    tmp_path: Path, tail: int
+) -> None:
+    loop = LayeredLoop(iterations=6, warmup_launches=3, tail_launches=tail)
+    tables = in_graphs(loop.tables(), iterations=slice(2, None))
+    tables["iterations"] = tables["iterations"].slice(0, 0)
+    steady = find(tables, tmp_path)
+    calls, num_nodes = np.unique(steady.launch_ids, return_counts=True)
+    # The period that repeats from the start on begins within a graph.
+    assert sorted(num_nodes) == [1, loop.launches_per_iteration - 1]
+    of_graphs = tables["graph_nodes"]["launch_id"].to_pylist()
+    assert len(set(of_graphs) & set(calls.tolist())) == 1
 
 
 def test_durations_are_medians_and_skip_what_was_lost(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layouts import cpp_layout, numpy_layout
 
-from transit.compiler.plan import Allocation, Iteration, Placement, RankPlan
+from transit.compiler.plan import Allocation, Iteration, Placement, RankPlan, Window
+from transit.compiler.sequence import Sequence
 from transit.runtime import flat_plan
 
 MIB = 1 << 20
@@ -121,3 +122,94 @@ def test_every_placement_comes_through(planned: list[Allocation], rank: int) -> 
         )
         for a in planned
     ]
+
+
+@st.composite
+def windowed(draw: st.DrawFn) -> tuple[Sequence, tuple[Window, ...]]:
+    """Calls of a few launches each, and windows of one range."""
+    num_positions = draw(st.lists(st.integers(1, 4), min_size=1, max_size=8))
+    count = len(num_positions)
+    words = st.lists(st.integers(0, 2**64 - 1), min_size=count, max_size=count)
+    calls = Sequence(
+        np.array(draw(words), np.uint64),
+        np.array(draw(words), np.uint64),
+        np.array(num_positions, np.int64),
+    )
+    ends = sorted(draw(st.lists(st.integers(0, count - 1), min_size=1, unique=True)))
+    # Each call that was drawn ends a window; the next one begins after it.
+    bounds = [
+        (ends[i - 1] + 1, (end - ends[i - 1] - 1) % count) for i, end in enumerate(ends)
+    ]
+    begins, launches = calls.begins.tolist(), sum(num_positions)
+    windows = []
+    for (earliest, room), end in zip(bounds, ends, strict=True):
+        start = draw(st.integers(0, room))
+        first, last = begins[(earliest + start) % count], begins[end]
+        before = begins[(earliest - 1) % count]
+        ahead = (first - before - 1) % launches
+        windows.append(
+            Window(
+                issue=(first - draw(st.integers(0, ahead))) % launches,
+                first=first,
+                last=last,
+                written=last,
+                load=draw(st.booleans()),
+                write_back=draw(st.booleans()),
+            )
+        )
+    return calls, tuple(sorted(windows, key=lambda window: window.first))
+
+
+@given(windowed())
+def test_windows_are_lowered_to_calls(
+    drawn: tuple[Sequence, tuple[Window, ...]],
+) -> None:
+    calls, windows = drawn
+    launches, count = len(calls.call_at), len(calls.signature)
+    placed = Placement(
+        offset=0, bytes=2 * MIB, placement="windowed", why="", windows=windows
+    )
+    flat = flat_plan.lower(
+        RankPlan(
+            ranks=(0,),
+            iteration=ITERATION.model_copy(
+                update={"launches": launches, "sequence": calls.encode()}
+            ),
+            allocations=(
+                Allocation(
+                    device=0,
+                    ordinal=0,
+                    bytes=2 * MIB,
+                    address_offset=0,
+                    placements=(placed,),
+                ),
+            ),
+        ),
+        0,
+        gpu_memory_bytes=3 << 30,
+    )
+    end = len(flat) - count * flat_plan.LAUNCH_DTYPE.itemsize
+    sequence = np.frombuffer(flat, flat_plan.LAUNCH_DTYPE, count, end)
+    assert sequence["signature"].tolist() == calls.signature.tolist()
+    assert sequence["addresses"].tolist() == calls.addresses.tolist()
+    start = end - len(windows) * flat_plan.WINDOW_DTYPE.itemsize
+    rows = np.frombuffer(flat, flat_plan.WINDOW_DTYPE, len(windows), start)
+    for position in range(launches):
+        call = int(calls.call_at[position])
+        begin = int(calls.begins[call])
+        for row, window in zip(rows, windows, strict=True):
+            assert is_between(row["first"], call, row["last"]) == window.covers(begin)
+    for index, (row, window) in enumerate(zip(rows, windows, strict=True)):
+        before = int(rows[index - 1]["last"])
+        after = (before + 1) % count
+        assert is_between(after, int(row["issue"]), int(row["first"]))
+        assert row["written"] == row["last"]
+        if calls.call_at[window.issue] != before:
+            assert row["issue"] == calls.call_at[window.issue]
+        assert row["flags"] == window.load + 2 * window.write_back
+
+
+def is_between(first: int, position: int, last: int) -> bool:
+    if first <= last:
+        return bool(first <= position <= last)
+    return bool(position >= first or position <= last)
