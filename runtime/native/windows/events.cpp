@@ -42,10 +42,12 @@ Event::~Event() {
 
 std::shared_ptr<const Event> Event::record(CUstream stream) {
   const CUevent event = take_event();
-  if (event == nullptr) return nullptr;
-  auto recorded = std::make_shared<const Event>(event);
-  if (driver().cuEventRecord(event, stream) != CUDA_SUCCESS) return nullptr;
-  return recorded;
+  if (event != nullptr) {
+    auto recorded = std::make_shared<const Event>(event);
+    if (driver().cuEventRecord(event, stream) == CUDA_SUCCESS) return recorded;
+  }
+  driver().cuStreamSynchronize(stream);
+  return nullptr;
 }
 
 // An error is the job's own: waiting would not mend it.

@@ -16,7 +16,8 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  // In the stream's order: all that was submitted to it before. Null if it failed.
+  // In the stream's order: all that was submitted to it before. Null if that is
+  // done: it is waited for if no event can be had.
   static std::shared_ptr<const Event> record(CUstream stream);
 
   bool has_passed() const;

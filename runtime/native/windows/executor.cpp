@@ -99,9 +99,8 @@ void Executor::remove(const FlatAllocation& allocation) {
     if (place == nullptr) continue;
     const auto& seats = place->seats();
     const auto gone = [&](const Unsettled& unsettled) {
-      return std::any_of(seats.begin(), seats.end(), [&](const auto& seat) {
-        return seat.get() == unsettled.seat;
-      });
+      return std::any_of(seats.begin(), seats.end(),
+                         [&](const auto& seat) { return seat.get() == unsettled.seat; });
     };
     unsettled_.erase(std::remove_if(unsettled_.begin(), unsettled_.end(), gone),
                      unsettled_.end());
@@ -129,6 +128,7 @@ void Executor::before(const Work& work) {
   t_submission.is_followed = true;
   t_submission.stream = stream;
   follow(work);
+  await_named(work);
   // What it waits for may be another thread's work.
   t_submission.is_unlocked = work.is_blocking && !names_places();
   if (t_submission.is_unlocked) mutex_.unlock();
@@ -165,11 +165,11 @@ void Executor::follow(const Work& work) {
     for (uint32_t left = step.num_skipped; left > 0; --left) {
       const uint32_t skipped = (step.position + num_launches - left) % num_launches;
       advance_to(skipped);
-      enter(skipped, stream);
+      enter(skipped, stream, false);
       leave(skipped);
     }
     advance_to(step.position);
-    enter(step.position, stream);
+    enter(step.position, stream, step.is_exact);
     t_submission.is_planned = true;
     t_submission.position = step.position;
     if (step.is_exact) return;
@@ -222,10 +222,13 @@ Transfers::Load Executor::times_of(const FlatWindow& window, uint32_t position,
   return {nullptr, issue, issue + ahead, true, streams_.marks_since(place.since())};
 }
 
-void Executor::enter(uint32_t position, CUstream stream) {
+// Unless the launch is known to do what is planned, it may not overwrite what it
+// should.
+void Executor::enter(uint32_t position, CUstream stream, bool is_known) {
   for (const FlatWindow* window : timetable_.at(Timetable::kIssue, position)) {
     Place* place = find(*window);
     if (place == nullptr) continue;
+    if (!is_known && window->first == position) place->doubt();
     place->load(*window, times_of(*window, position, *place), now_);
   }
   for (const FlatWindow* window : timetable_.at(Timetable::kFirst, position)) {
@@ -283,9 +286,34 @@ void Executor::use_unplanned(CUstream stream, Place& place) {
     if (load) {
       load->copies = true;
       t_submission.postponed.push_back(std::move(*load));
-    } else {
-      gate(*seat, stream);
     }
+    gate(*seat, stream);
+  }
+}
+
+// The driver looks up what is copied or set when it is told to.
+void Executor::await_named(const Work& work) {
+  if (work.has_more_ranges) {
+    for (const auto& place : places_) {
+      if (place != nullptr) await(*place, lowest_, UINT64_MAX);
+    }
+  }
+  for (uint32_t i = 0; i < work.num_ranges; ++i) {
+    const auto [address, bytes] = work.ranges[i];
+    const FlatAllocation* allocation = find_allocation(address - lowest_);
+    if (allocation == nullptr) continue;
+    for (const FlatRange& range : plan_.ranges_of(*allocation)) {
+      const Place* place = places_[plan_.index_of(range)].get();
+      if (place != nullptr) await(*place, address, address + bytes);
+    }
+  }
+}
+
+void Executor::await(const Place& place, CUdeviceptr begin, CUdeviceptr end) {
+  for (const auto& seat : place.seats()) {
+    const CUdeviceptr address = seat->chunk.address();
+    if (address >= end || address + seat->chunk.bytes() <= begin) continue;
+    Transfers::wait(*seat, seat->num_asked);
   }
 }
 

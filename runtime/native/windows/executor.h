@@ -43,7 +43,7 @@ class Executor {
  private:
   void follow(const Work& work);
   void begin_iteration_at(uint32_t position, CUstream stream);
-  void enter(uint32_t position, CUstream stream);
+  void enter(uint32_t position, CUstream stream, bool is_known);
   void leave(uint32_t position);
   void stop_loading();
 
@@ -56,6 +56,8 @@ class Executor {
   void gate(Seat& seat, CUstream stream);
   void gate_unsettled(CUstream stream);
   void keep_back();
+  void await_named(const Work& work);
+  static void await(const Place& place, CUdeviceptr begin, CUdeviceptr end);
 
   Place* find(const FlatWindow& window) const { return places_[window.range].get(); }
   uint64_t time_of(uint32_t position) const {
