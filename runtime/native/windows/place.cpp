@@ -10,8 +10,7 @@ namespace transit {
 Place::~Place() {
   for (const auto& seat : seats_) {
     if (seat->num_done == nullptr) continue;
-    transfers_.withdraw(seat.get());
-    Transfers::wait(*seat, seat->num_asked);
+    transfers_.end(*seat);
     const uint64_t bytes = seat->chunk.bytes();
     if (seat->chunk.is_on_gpu()) {
       status::subtract_bytes(&StatusFile::resident_bytes, bytes);

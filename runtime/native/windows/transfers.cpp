@@ -52,6 +52,7 @@ void Transfers::release(Seat* seat, bool copies, uint64_t time, Events after) {
 
 void Transfers::store(Seat* seat, Events after) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  ++seat->num_stores;
   outgoing_.push_back({seat, seat->num_asked, false, true, 0, std::move(after)});
   asked_.notify_one();
 }
@@ -83,6 +84,12 @@ void Transfers::gate(const Seat& seat, uint32_t number, CUstream stream) {
   const CUresult result = driver().cuStreamWaitValue32_v2(stream, address, number,
                                                           CU_STREAM_WAIT_VALUE_GEQ);
   if (result != CUDA_SUCCESS) wait(seat, number);
+}
+
+void Transfers::end(Seat& seat) {
+  withdraw(&seat);
+  wait(seat, seat.num_asked);
+  while (seat.num_stores > 0) std::this_thread::sleep_for(kPause);
 }
 
 void Transfers::wait(const Seat& seat, uint32_t number) {
@@ -210,7 +217,7 @@ void Transfers::enter(const QueuedLoad& load) {
     return done(load.seat);
   }
   status::add(&StatusFile::h2d_bytes, chunk.bytes());
-  copies_in_.push_back({load.seat, false, Event::record(load_stream_)});
+  copies_in_.push_back({load.seat, false, false, Event::record(load_stream_)});
 }
 
 bool Transfers::begin_outgoing(Lock& lock) {
@@ -223,16 +230,18 @@ bool Transfers::begin_outgoing(Lock& lock) {
   outgoing_.pop_front();
   lock.unlock();
   const Chunk& chunk = outgoing.seat->chunk;
-  Copy copy{outgoing.seat, outgoing.is_release, nullptr};
-  if (outgoing.copies && chunk.is_on_gpu()) {
+  Copy copy{outgoing.seat, outgoing.is_release, outgoing.is_release, nullptr};
+  const bool copies = outgoing.copies || outgoing.seat->is_home_stale;
+  if (copies && chunk.is_on_gpu()) {
     const CUresult copied = chunk.copy_out(store_stream_);
     if (copied == CUDA_SUCCESS) {
       status::add(&StatusFile::d2h_bytes, chunk.bytes());
       copy.end = Event::record(store_stream_);
+      outgoing.seat->is_home_stale = false;
     } else {
       report("release", {copied, "the copy failed (cuMemcpyDtoDAsync)"});
       copy.leaves = false;
-      if (outgoing.is_release) done(outgoing.seat);  // it stays on the GPU
+      outgoing.seat->is_home_stale = true;
     }
   }
   copies_out_.push_back(std::move(copy));
@@ -255,9 +264,11 @@ bool Transfers::end_copies(Lock& lock) {
   }
   while (has_ended(copies_out_)) {
     const Copy& copy = copies_out_.front();
-    if (copy.leaves) {
-      leave(copy.seat);
+    if (copy.leaves) leave(copy.seat);
+    if (copy.is_release) {
       done(copy.seat);
+    } else {
+      --copy.seat->num_stores;
     }
     copies_out_.pop_front();
     any = true;
@@ -269,6 +280,8 @@ bool Transfers::end_copies(Lock& lock) {
 void Transfers::leave(Seat* seat) {
   if (!seat->chunk.is_on_gpu()) return;
   const Outcome left = seat->chunk.go_home();
+  // It stays, and what is done to it at home is done on the GPU.
+  seat->is_home_stale = !left.ok();
   if (!left.ok()) return report("release", left);
   const uint64_t bytes = seat->chunk.bytes();
   status::subtract_bytes(&StatusFile::resident_bytes, bytes);

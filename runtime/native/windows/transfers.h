@@ -13,6 +13,7 @@
 
 #include <stdint.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -38,9 +39,11 @@ struct Seat {
   }
   bool is_settled() const { return has_done(num_asked); }
 
-  Chunk chunk;                               // of the thread that moves it
-  uint32_t num_asked = 0;                    // of those that ask
-  uint32_t* num_done = nullptr;              // in pinned memory
+  Chunk chunk;                          // of the thread that moves it
+  bool is_home_stale = false;           // likewise: what was to leave, and could not
+  uint32_t num_asked = 0;               // of those that ask
+  uint32_t* num_done = nullptr;         // in pinned memory
+  std::atomic<uint32_t> num_stores{0};  // asked for, and not done
   uint64_t early_from = 0, early_until = 0;  // reserved; of the thread that moves it
 };
 
@@ -72,6 +75,9 @@ class Transfers {
   // What the stream does from now on waits for the seat's moves up to this one.
   void gate(const Seat& seat, uint32_t number, CUstream stream);
 
+  // Nothing of the seat is on its way when it returns.
+  void end(Seat& seat);
+
   // As `gate`, for the caller.
   static void wait(const Seat& seat, uint32_t number);
 
@@ -96,6 +102,7 @@ class Transfers {
   };
   struct Copy {
     Seat* seat;
+    bool is_release;
     bool leaves;                       // the GPU when it is copied
     std::shared_ptr<const Event> end;  // null: nothing is copied
   };
