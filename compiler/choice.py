@@ -17,7 +17,7 @@ from transit.compiler.plan import PIECE_BYTES, PlacementKind, Window
 from transit.compiler.planner import Planned
 from transit.compiler.policies import POLICIES
 from transit.compiler.problem import Problem
-from transit.compiler.schedule import Schedule
+from transit.compiler.schedule import NEVER, Schedule
 
 
 @dataclass(frozen=True)
@@ -248,11 +248,14 @@ def _windows(schedule: Schedule, issue: Ints) -> dict[int, tuple[Window, ...]]:
         written,
         windows.load,
         windows.store,
+        windows.home,
     )
     rows = zip(*(values[order].tolist() for values in columns), strict=True)
-    names = ("issue", "first", "last", "written", "load", "write_back")
+    names = ("issue", "first", "last", "written", "load", "write_back", "home")
     found: dict[int, list[Window]] = {}
     for part, row in zip(windows.part[order].tolist(), rows, strict=True):
-        window = Window(**dict(zip(names, row, strict=True)))
+        values = dict(zip(names, row, strict=True))
+        home = values.pop("home")
+        window = Window(**values, home=None if home == NEVER else home)
         found.setdefault(part, []).append(window)
     return {part: tuple(own) for part, own in found.items()}

@@ -11,6 +11,8 @@ from transit.compiler.bound import Fractions
 from transit.compiler.model import Accesses, Model, sum_between
 from transit.compiler.slots import Slots
 
+NEVER = -1
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -32,6 +34,10 @@ class Windows:
     Before them it is loaded, unless what it holds is dead by then; after them it is
     stored, unless the host's copy is good or it is dead. From the end of the launch at
     `written` on, the last one that writes, it can be stored although it is still read.
+
+    Between a window and the next one of its part, launches may reach it in place: after
+    the window from `home` on, and before it until the one at `ready` begins; `NEVER` if
+    none does.
     """
 
     part: Ints
@@ -40,6 +46,8 @@ class Windows:
     written: Ints
     load: Bools
     store: Bools
+    home: Ints
+    ready: Ints
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -71,6 +79,8 @@ def all_resident(model: Model) -> Schedule:
             *(nothing, nothing, nothing, nothing),
             load=nothing.astype(np.bool_),
             store=nothing.astype(np.bool_),
+            home=nothing,
+            ready=nothing,
         ),
         in_place=np.zeros(len(model.accesses), np.int64),
     )
@@ -153,14 +163,27 @@ def _schedule(
     tails = _next_around(heads, tails, part)
     writes = sum_by(slots.run, accesses.writes, len(gaps))[gap] > 0
     written = _sum_around(writes, heads, tails, starts[part[heads]], part)
+    before = gaps.access[gap[heads]]
+    first_access = accesses.following[before]
     last_access = gaps.access[gap[following[tails]]]
+    after = accesses.following[last_access]
+
+    def of_parts(access: Ints) -> Ints:
+        return part[heads] * len(accesses) + access
+
     windows = Windows(
         part=part[heads],
-        first=accesses.position[accesses.following[gaps.access[gap[heads]]]],
+        first=accesses.position[first_access],
         last=accesses.position[last_access],
         written=accesses.position[_last_write(accesses, last_access)],
         load=~gaps.dead[gap[heads]],
         store=(written > 0) & ~gaps.dead[gap[following[tails]]],
+        home=np.where(is_another(after, first_access), accesses.position[after], NEVER),
+        ready=np.where(
+            np.isin(of_parts(before), of_parts(last_access)),
+            NEVER,
+            (accesses.position[before] + 1) % model.num_launches,
+        ),
     )
     in_place = np.bincount(
         gap[is_in_place], parts.num_pieces[part[is_in_place]], len(gaps)

@@ -6,7 +6,7 @@ import numpy as np
 
 from transit.compiler.arrays import Floats, sum_by
 from transit.compiler.model import Model, sum_between
-from transit.compiler.schedule import Schedule
+from transit.compiler.schedule import NEVER, Schedule
 
 
 class Segments:
@@ -16,7 +16,8 @@ class Segments:
         windows, count = schedule.windows, model.num_launches
         duration, free_load, free_store = _durations(model, schedule)
         ends = np.r_[windows.last, windows.written[windows.store]]
-        cuts = np.r_[0, windows.first, (ends + 1) % count]
+        readies = windows.ready[windows.ready != NEVER]
+        cuts = np.r_[0, windows.first, (ends + 1) % count, readies]
         changes = [np.flatnonzero(np.diff(f)) + 1 for f in (free_load, free_store)]
         self.start = np.unique(np.concatenate([cuts, *changes]))
         self.duration = np.add.reduceat(duration, self.start)
@@ -24,6 +25,8 @@ class Segments:
         self.first = np.searchsorted(self.start, windows.first)
         self.last = np.searchsorted(self.start, windows.last, side="right") - 1
         self.written = np.searchsorted(self.start, windows.written, side="right") - 1
+        ready = np.searchsorted(self.start, windows.ready)
+        self.ready = np.where(windows.ready == NEVER, NEVER, ready)
         self.wraps = windows.last < windows.first
         self.pieces = schedule.parts.num_pieces[windows.part]
         resident = schedule.parts.num_pieces[schedule.resident].sum()

@@ -19,7 +19,7 @@ import numpy as np
 from transit.compiler.arrays import Bools, Floats, Ints
 from transit.compiler.link import Link
 from transit.compiler.model import Model
-from transit.compiler.schedule import Schedule
+from transit.compiler.schedule import NEVER, Schedule
 from transit.compiler.segments import Segments
 
 # Transfers are made in chunks of this many pieces, so that memory is free in between.
@@ -312,7 +312,9 @@ class _Simulation:
             is_first = not self.to_load[window]
             part = self.windows.part[window]
             if is_first and not (
-                self.is_home[part] and self.latest[part] == self.preceding[window]
+                self.is_home[part]
+                and self.latest[part] == self.preceding[window]
+                and self._is_ready(window)
             ):
                 continue
             left = self.to_load[window] or self.pieces[window]
@@ -330,6 +332,12 @@ class _Simulation:
                 self.due.remove(window)
                 self.due.append(next(self.upcoming))
             return
+
+    def _is_ready(self, window: int) -> bool:
+        """Tell whether all launches that reach it in place before it are over."""
+        ready, count = int(self.segments.ready[window]), len(self.segments)
+        left = int(self.segments.last[self.preceding[window]])
+        return ready == NEVER or (self.segment - left) % count >= (ready - left) % count
 
     def _has_room(self, first: int, pieces: int) -> bool:
         """Tell whether memory is free now, and stays so until the load is due."""

@@ -17,6 +17,7 @@ Records = npt.NDArray[Any]
 MAGIC = b"TRNSPLAN"
 VERSION = 2
 NO_ADDRESS = 2**64 - 1
+NEVER = 2**32 - 1  # FlatWindow::home
 LOADS, WRITES_BACK = 1, 2  # FlatWindow::flags
 PLACEMENT_CODES = {"resident": 0, "zero-copy": 1, "windowed": 2}
 
@@ -62,6 +63,8 @@ WINDOW_DTYPE = np.dtype(
         ("last", "<u4"),
         ("written", "<u4"),
         ("flags", "<u4"),
+        ("home", "<u4"),
+        ("reserved", "<u4"),
     ]
 )
 LAUNCH_DTYPE = np.dtype([("signature", "<u8"), ("addresses", "<u8")])
@@ -151,7 +154,9 @@ def _windows(
         # After the window before, but within the call that this one ends with.
         if issue == call_at[before.last] and window.issue != window.first:
             issue = (issue + 1) % count
-        yield issue, *rest, LOADS * window.load | WRITES_BACK * window.write_back
+        flags = LOADS * window.load | WRITES_BACK * window.write_back
+        home = NEVER if window.home is None else int(call_at[window.home])
+        yield issue, *rest, flags, home, 0
 
 
 def write_all(plan: Plan, folder: Path) -> None:

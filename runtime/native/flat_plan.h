@@ -51,13 +51,19 @@ struct FlatRange {
 
 enum WindowFlags : uint32_t { kLoads = 1, kWritesBack = 2 };
 
+// For FlatWindow::home: it is not used there.
+constexpr uint32_t kNever = UINT32_MAX;
+
 // A time on the GPU of a windowed range: from launch `first` to `last` of the
 // iteration, which goes around. It is loaded from `issue` on, and what it holds not
-// written after `written`.
+// written after `written`. At `home`, before the next window, it is first used in host
+// memory.
 struct FlatWindow {
   uint32_t range;  // index into the ranges
   uint32_t issue, first, last, written;
   uint32_t flags;  // WindowFlags
+  uint32_t home;   // or kNever
+  uint32_t reserved;
 };
 
 // For FlatLaunch::addresses: whatever it names, as graphs do.
@@ -72,7 +78,7 @@ struct FlatLaunch {
 static_assert(sizeof(FlatPlanHeader) == 56);
 static_assert(sizeof(FlatAllocation) == 32);
 static_assert(sizeof(FlatRange) == 24);
-static_assert(sizeof(FlatWindow) == 24);
+static_assert(sizeof(FlatWindow) == 32);
 static_assert(sizeof(FlatLaunch) == 16);
 
 }  // namespace transit

@@ -13,6 +13,10 @@ uint64_t bytes_of(Ranges ranges) {
   return last.offset + last.bytes;
 }
 
+// Where other numbers that kernels are passed, such as pairs of small integers, are not
+// taken for addresses. A wish: the driver knows what is free.
+constexpr CUdeviceptr kHighAddress = CUdeviceptr{0x5a5} << 34;
+
 bool is_windowed(const FlatRange& range) {
   return range.placement == static_cast<uint32_t>(Placement::kWindowed);
 }
@@ -44,7 +48,7 @@ class VmmBackend : public Backend {
   CUdeviceptr reserve(CUdevice, uint64_t bytes) override {
     CUdeviceptr base = 0;
     if (driver().cuMemAddressReserve == nullptr) return 0;
-    driver().cuMemAddressReserve(&base, bytes, kPieceBytes, 0, 0);
+    driver().cuMemAddressReserve(&base, bytes, kPieceBytes, kHighAddress, 0);
     return base;
   }
 

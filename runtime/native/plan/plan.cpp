@@ -184,7 +184,8 @@ std::string Plan::check_windows() const {
       if (!is_between(window.first, window.written, window.last) ||
           (w > 0 && window.first <= before.first) ||
           (!is_alone && is_between(before.first, window.first, before.last)) ||
-          !is_between(after, window.issue, window.first)) {
+          !is_between(after, window.issue, window.first) ||
+          (window.home != kNever && window.home >= num_launches)) {
         return "a window contradicts itself, or the one before it";
       }
     }
@@ -196,7 +197,7 @@ Entries<FlatWindow> Plan::windows_of(const FlatRange& range) const {
   const uint32_t index = index_of(range);
   const FlatWindow* end = windows_ + header_->num_windows;
   const auto [first, last] = std::equal_range(
-      windows_, end, FlatWindow{index, 0, 0, 0, 0, 0},
+      windows_, end, FlatWindow{index, 0, 0, 0, 0, 0, 0, 0},
       [](const FlatWindow& a, const FlatWindow& b) { return a.range < b.range; });
   return {first, static_cast<uint32_t>(last - first)};
 }

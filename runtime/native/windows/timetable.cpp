@@ -13,17 +13,21 @@ uint32_t position_of(Timetable::Moment moment, const FlatWindow& window) {
       return window.first;
     case Timetable::kWritten:
       return window.written;
-    default:
+    case Timetable::kLast:
       return window.last;
+    default:
+      return window.home;
   }
 }
 
 }  // namespace
 
 Timetable::Timetable(const Plan& plan) : num_launches_(plan.launches().count) {
-  for (const Moment moment : {kIssue, kFirst, kWritten, kLast}) {
+  for (const Moment moment : {kIssue, kFirst, kWritten, kLast, kHome}) {
     auto& [windows, starts] = columns_[moment];
-    for (const FlatWindow& window : plan.windows()) windows.push_back(&window);
+    for (const FlatWindow& window : plan.windows()) {
+      if (position_of(moment, window) != kNever) windows.push_back(&window);
+    }
     const auto is_before = [&](const FlatWindow* a, const FlatWindow* b) {
       return position_of(moment, *a) < position_of(moment, *b);
     };

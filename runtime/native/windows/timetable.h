@@ -23,7 +23,7 @@ class Timetable {
   uint32_t num_launches() const { return num_launches_; }
 
   // The windows of which this is true at a launch.
-  enum Moment { kIssue, kFirst, kWritten, kLast };
+  enum Moment { kIssue, kFirst, kWritten, kLast, kHome };
   Entries<const FlatWindow*> at(Moment moment, uint32_t position) const;
 
  private:
@@ -33,7 +33,7 @@ class Timetable {
   };
 
   uint32_t num_launches_;
-  Column columns_[4];
+  Column columns_[5];
 };
 
 }  // namespace transit
