@@ -19,7 +19,7 @@ LAYERS = Path(__file__).parents[1] / "examples" / "layers.py"
 NEVER = 2**32 - 1  # used in host memory
 Range = tuple[int, int, int]  # offset, bytes, placement
 Planned = tuple[int, int, Sequence[Range]]  # ordinal, bytes, ranges
-Window = tuple[int, int, int, int, int, int]  # as FlatWindow
+Window = tuple[int, int, int, int, int, int, int]  # as FlatWindow
 Launch = tuple[int, int]  # signature, addresses
 
 # What every script of a job starts with.
@@ -74,7 +74,7 @@ def flat_plan(
         for offset, length, placement in parts:
             ranges += struct.pack("<QQII", offset, length, placement, 0)
         num_ranges += len(parts)
-    rest = b"".join(struct.pack("<8I", *window, NEVER, 0) for window in windows)
+    rest = b"".join(struct.pack("<8I", *window, 0) for window in windows)
     rest += b"".join(struct.pack("<QQ", *launch) for launch in launches)
     header = struct.pack(
         "<8sIIIIIIIIQQ",

@@ -1,0 +1,144 @@
+"""A job that does what a JSON file says, and prints what its memory held.
+
+See `transit`'s tests of windows: ``windowed_plans.py`` writes the file. Steps are done
+in order, each on one of two streams; those of ``together`` by a thread each.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cuda.bindings import driver as cu
+
+from transit.examples import layers
+from transit.examples.layers import Gpu, Tensor
+
+PIECE = 2 << 20
+Step = dict[str, Any]
+
+
+class Job:
+    """Buffers of whole pieces, and what can be done with them."""
+
+    def __init__(self, pieces: list[int], num_allocated: int) -> None:
+        kernels = Path(layers.__file__).with_name("kernels.ptx").read_bytes()
+        self.gpus = [Gpu(kernels), Gpu(kernels)]  # a stream each
+        self.digests: list[str] = []
+        self.pieces = pieces
+        self.kept: list[Any] = []  # what copies read until they are done
+        self.buffers: dict[int, int] = {}
+        for buffer in range(num_allocated):
+            self.alloc(buffer)
+
+    def run(self, steps: list[Step]) -> None:
+        for step in steps:
+            getattr(self, step["op"])(**{k: v for k, v in step.items() if k != "op"})
+
+    def alloc(self, buffer: int) -> None:
+        size = self.pieces[buffer] * PIECE
+        self.buffers[buffer] = self.gpus[0].alloc(size // 4).address
+        self.upload([buffer, 0, self.pieces[buffer]], buffer)
+
+    def free(self, buffer: int) -> None:
+        (error,) = cu.cuMemFree(self.buffers.pop(buffer))
+        assert error == cu.CUresult.CUDA_SUCCESS
+
+    def scale(
+        self, to: list[int], source: list[int], value: float, stream: int = 0
+    ) -> None:
+        y, x = self._tensor(to), self._tensor(source)
+        self.gpus[stream].launch(
+            *("scale", (1, 1), (1, 1)),
+            *((y.address, ctypes.c_void_p), (x.address, ctypes.c_void_p)),
+            *((value, ctypes.c_float), (y.size, ctypes.c_size_t)),
+        )
+
+    def fill(self, to: list[int], value: float, stream: int = 0) -> None:
+        y = self._tensor(to)
+        self.gpus[stream].launch(
+            *("fill", (1, 1), (1, 1), (y.address, ctypes.c_void_p)),
+            *((value, ctypes.c_float), (y.size, ctypes.c_size_t)),
+        )
+
+    def zero(self, to: list[int], stream: int = 0) -> None:
+        self.gpus[stream].zero(self._tensor(to))
+
+    def upload(self, to: list[int], seed: int, stream: int = 0) -> None:
+        tensor = self._tensor(to)
+        random = np.random.default_rng(seed).random(tensor.size, np.float32)
+        self.kept.append(random)
+        self.gpus[stream].upload(tensor, random)
+
+    def copy(self, to: list[int], source: list[int], stream: int = 0) -> None:
+        y, x = self._tensor(to), self._tensor(source)
+        handle = self.gpus[stream].stream
+        (error,) = cu.cuMemcpyDtoDAsync(y.address, x.address, y.size * 4, handle)
+        assert error == cu.CUresult.CUDA_SUCCESS, error
+
+    def download(self, source: list[int], stream: int = 0) -> None:
+        values = self.gpus[stream].download(self._tensor(source))
+        self.digests.append(hashlib.sha256(values.tobytes()).hexdigest()[:16])
+
+    def synchronize(self) -> None:
+        for gpu in self.gpus:
+            gpu.synchronize()
+
+    def capture(self, steps: list[Step]) -> None:
+        """Record a graph, and launch it."""
+        self.gpus[0].begin_capture()
+        self.run(steps)
+        self.gpus[0].run(self.gpus[0].end_capture())
+
+    def renew_stream(self) -> None:
+        """Destroy the second stream with its work on the way, and make another."""
+        gpu = self.gpus[1]
+        (error,) = cu.cuStreamDestroy(gpu.stream)
+        assert error == cu.CUresult.CUDA_SUCCESS
+        error, gpu.stream = cu.cuStreamCreate(0)
+        assert error == cu.CUresult.CUDA_SUCCESS
+
+    def together(self, threads: list[list[Step]]) -> None:
+        failures: list[BaseException] = []
+        _, context = cu.cuCtxGetCurrent()
+
+        def work(steps: list[Step]) -> None:
+            try:
+                cu.cuCtxSetCurrent(context)
+                self.run(steps)
+            except BaseException as error:
+                failures.append(error)
+
+        started = [threading.Thread(target=work, args=[steps]) for steps in threads]
+        for thread in started:
+            thread.start()
+        for thread in started:
+            thread.join()
+        assert not failures, failures
+
+    def _tensor(self, part: list[int]) -> Tensor:
+        buffer, first_piece, num_pieces = part
+        size = num_pieces * PIECE // 4
+        address = self.buffers[buffer] + first_piece * PIECE
+        return Tensor(address, (size,), size)
+
+
+def main() -> None:
+    """Do all steps, then read every buffer."""
+    description = json.loads(Path(sys.argv[1]).read_text())
+    job = Job(description["pieces"], description["allocated"])
+    job.run(description["steps"])
+    job.synchronize()
+    for buffer in sorted(job.buffers):
+        job.download([buffer, 0, job.pieces[buffer]])
+    print(json.dumps(job.digests))
+
+
+if __name__ == "__main__":
+    main()
