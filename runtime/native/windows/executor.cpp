@@ -158,6 +158,8 @@ void Executor::follow(const Work& work) {
       aligner_.next(signature_of(work),
                     work.kind == Work::Kind::kGraph ? kAnyAddresses : named_.hash());
   count(step);
+  // Another graph may look the same when it is launched.
+  const bool is_known = step.is_exact && work.kind != Work::Kind::kGraph;
   gate_unsettled(stream);
   if (step.where == Aligner::Where::kPlanned) {
     if (step.is_newly_locked) begin_iteration_at(step.position, stream);
@@ -169,10 +171,10 @@ void Executor::follow(const Work& work) {
       leave(skipped);
     }
     advance_to(step.position);
-    enter(step.position, stream, step.is_exact);
+    enter(step.position, stream, is_known);
     t_submission.is_planned = true;
     t_submission.position = step.position;
-    if (step.is_exact) return;
+    if (is_known) return;
   }
   if (was_locked && !aligner_.is_locked()) stop_loading();
   for (const CUdeviceptr address : named_) use_unplanned(stream, address - lowest_);
