@@ -5,9 +5,33 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from shim_job import GOOD_PLAN, MIB, PIECE, RESIDENT, Job, flat_plan, script, whole
+from shim_job import (
+    GOOD_PLAN,
+    MIB,
+    PIECE,
+    RESIDENT,
+    WINDOWED,
+    Job,
+    Window,
+    flat_plan,
+    script,
+    whole,
+)
 
 from transit.runtime.status import ShimState
+
+NEVER = 2**32 - 1
+
+
+def windowed(*windows: Window, num_launches: int = 8) -> bytes:
+    """Return a plan of two ranges, the second one with windows."""
+    return flat_plan(
+        [whole(0, 2 * MIB, RESIDENT), whole(1, 2 * MIB, WINDOWED)],
+        addresses={0: 0, 1: PIECE},
+        windows=windows,
+        launches=[(1, 0)] * num_launches,
+    )
+
 
 BAD_PLANS = {
     "empty": (b"", "too short"),
@@ -39,6 +63,37 @@ BAD_PLANS = {
     "beyond": (flat_plan([(0, 2 * MIB, [(0, 2 * PIECE, 0)])]), "impossible size"),
     "placement": (flat_plan([whole(0, MIB, 7)]), "unknown placement"),
     "zero bytes": (flat_plan([(0, 0, [])]), "impossible size"),
+    "no windows": (windowed(), "has no windows"),
+    "windows of what is resident": (
+        windowed((0, 1, 1, 2, 2, 0, NEVER), (1, 1, 1, 2, 2, 0, NEVER)),
+        "has no windows, or the other way round",
+    ),
+    "windows of no range": (
+        windowed((1, 1, 1, 2, 2, 0, NEVER), (9, 1, 1, 2, 2, 0, NEVER)),
+        "has no range",
+    ),
+    "windows without launches": (
+        windowed((1, 0, 0, 0, 0, 0, NEVER), num_launches=0),
+        "past the iteration's end",
+    ),
+    "a window past the end": (
+        windowed((1, 1, 1, 8, 1, 0, NEVER)),
+        "past the iteration's end",
+    ),
+    "home past the end": (windowed((1, 1, 1, 2, 2, 0, 8)), "contradicts itself"),
+    "written outside": (windowed((1, 1, 1, 2, 3, 0, NEVER)), "contradicts itself"),
+    "windows that overlap": (
+        windowed((1, 1, 1, 3, 3, 0, NEVER), (1, 4, 3, 5, 5, 0, NEVER)),
+        "or the one before it",
+    ),
+    "windows that overlap around the end": (
+        windowed((1, 1, 1, 3, 3, 0, NEVER), (1, 4, 5, 1, 1, 0, NEVER)),
+        "or the one before it",
+    ),
+    "issued within the window before": (
+        windowed((1, 7, 1, 3, 3, 0, NEVER), (1, 3, 5, 6, 6, 0, NEVER)),
+        "or the one before it",
+    ),
     "hostile bytes": (
         flat_plan([(0, 2**64 - 1, [(0, 2**64 - PIECE, 0)])]),
         "impossible size",

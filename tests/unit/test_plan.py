@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +24,9 @@ from transit.compiler.plan import (
     load,
     round_up,
 )
+from transit.compiler.sequence import Sequence
 from transit.errors import PlanError
+from transit.runtime.replay import refuse_windows
 
 MIB = 1 << 20
 
@@ -220,6 +223,13 @@ def windowed(value: dict[str, Any], *windows: dict[str, Any]) -> None:
     value["summary"].update(zero_copy_bytes=0, window_bytes=2 * MIB)
 
 
+def submitted(value: dict[str, Any], *num_positions: int) -> None:
+    """Let calls submit so many launches each."""
+    words = np.zeros(len(num_positions), np.uint64)
+    sequence = Sequence(words, words, np.array(num_positions, np.int64))
+    value["ranks"][0]["iteration"]["sequence"] = sequence.encode()
+
+
 def prediction() -> dict[str, Any]:
     return {
         "step_ns": 1_100,
@@ -254,6 +264,21 @@ def test_windows_may_go_around(windows: list[dict[str, Any]], tmp_path: Path) ->
     assert plan.total_bytes("windowed") == 2 * MIB
     dump(plan, tmp_path / "plan.json")
     assert json.loads((tmp_path / "plan.json").read_text()) == value
+
+
+def test_windows_are_enacted_on_vmm_by_plans_that_know_the_launches(
+    tmp_path: Path,
+) -> None:
+    value = document() | {"version": 2}
+    windowed(value, window(1, 5))
+    old = load(write(tmp_path / "old.json", value))
+    with pytest.raises(PlanError, match="compile it again"):
+        refuse_windows(old, "vmm")
+    submitted(value, 1, 4, 7)
+    plan = load(write(tmp_path / "plan.json", value | {"version": 3}))
+    refuse_windows(plan, "vmm")
+    with pytest.raises(PlanError, match="replay with --backend vmm"):
+        refuse_windows(plan, "uvm")
 
 
 def test_what_version_1_was_is_read(tmp_path: Path, plan: Plan) -> None:
@@ -378,6 +403,26 @@ CONTRADICTIONS: dict[str, tuple[Edit, str]] = {
     "a window past the iteration": (
         lambda v: windowed(v, window(2, 12)),
         "ranks[0]: a window of ordinal 3 on device 0 is past the iteration's 12",
+    ),
+    "home past the iteration": (
+        lambda v: windowed(v, window(0, 2, home=12)),
+        "is past the iteration's 12 launches",
+    ),
+    "a window from within a graph": (
+        lambda v: (windowed(v, window(5, 6)), submitted(v, 1, 4, 7)),
+        "ranks[0]: a window of ordinal 3 on device 0 begins or ends while a graph runs",
+    ),
+    "a window until within a graph": (
+        lambda v: (windowed(v, window(1, 11)), submitted(v, 1, 4, 7)),
+        "begins or ends while a graph runs",
+    ),
+    "launches that do not add up": (
+        lambda v: submitted(v, 1, 4, 6),
+        "ranks[0].iteration: the sequence is of 11 launches, the iteration of 12",
+    ),
+    "a damaged sequence": (
+        lambda v: v["ranks"][0]["iteration"].update(sequence="eNo="),
+        "ranks[0].iteration: the sequence of launches is damaged",
     ),
     "issue past the iteration": (
         lambda v: windowed(v, window(0, 2, issue=12)),
