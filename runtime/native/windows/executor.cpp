@@ -227,6 +227,11 @@ Transfers::Load Executor::times_of(const FlatWindow& window, uint32_t position,
 // Unless the launch is known to do what is planned, it may not overwrite what it
 // should.
 void Executor::enter(uint32_t position, CUstream stream, bool is_known) {
+  for (const FlatWindow* window : timetable_.at(Timetable::kHome, position)) {
+    Place* place = find(*window);
+    if (place == nullptr) continue;
+    for (const auto& seat : place->seats()) gate(*seat, stream);
+  }
   for (const FlatWindow* window : timetable_.at(Timetable::kIssue, position)) {
     Place* place = find(*window);
     if (place == nullptr) continue;
