@@ -160,6 +160,9 @@ def test_a_stream_is_destroyed_with_work_on_the_way(job: Job, tmp_path: Path) ->
     iteration = [scale(A, A), SYNCHRONIZE, scale(B, B), scale(C, B), scale(C, C)]
     windowed = WindowedJob((2, 2, 2, 2), iteration, {A: [Window(0, 0, 0, 0, DIRTY)]})
     reads = [scale(D, A, stream=1), copy(D, A, stream=1), {"op": "renew_stream"}]
-    steps = [*laps(iteration, 3), scale(A, A), SYNCHRONIZE, *reads, *iteration[2:]]
+    # What the stream does is over before A is written again.
+    over = {"op": "download", "source": C}
+    rest = [*reads, *iteration[2:], over]
+    steps = [*laps(iteration, 3), scale(A, A), SYNCHRONIZE, *rest]
     status = windowed.run(job, tmp_path, [*steps, *laps(iteration, 3)], SLOW)
     assert status.message == ""
