@@ -1,0 +1,107 @@
+"""Windows when the driver says no: the right numbers all the same, and words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from shim_job import PIECE, Job
+from windowed_plans import (
+    LOADS,
+    WRITES_BACK,
+    Window,
+    WindowedJob,
+    copy,
+    laps,
+    scale,
+)
+
+LAPS = 8
+DIRTY = LOADS | WRITES_BACK
+A, B, C = ((buffer, 0, 2) for buffer in range(3))
+ITERATION = [
+    scale(A, A),
+    scale(B, A),
+    scale(C, C),
+    copy(C, B),
+    scale(B, B),
+    scale(C, B),
+]
+# A is written early and used at home later; B is clean in its second window.
+JOB = WindowedJob(
+    (2, 2, 2),
+    ITERATION,
+    {
+        A: [Window(5, 0, 1, 0, DIRTY)],
+        B: [Window(0, 1, 1, 1, WRITES_BACK, home=3), Window(4, 4, 5, 4, DIRTY)],
+    },
+)
+# What is called before the first lap, and how often then.
+MOVING = {
+    "cuMemCreate": ("load", range(4, 14)),
+    "cuMemMap": ("a window", range(6, 26)),
+    "cuMemSetAccess": ("a window", range(6, 26)),
+    "cuMemUnmap": ("a window", range(1, 16)),
+    "cuMemcpyDtoDAsync": ("a window", range(4, 20)),
+}
+
+
+@pytest.mark.parametrize("symbol", MOVING)
+@pytest.mark.parametrize("first", [0, 3, 7])
+def test_a_move_that_fails_is_said_and_loses_nothing(
+    job: Job, tmp_path: Path, symbol: str, first: int
+) -> None:
+    words, counts = MOVING[symbol]
+    count = counts[first]
+    env = {"TRANSIT_SIM_FAIL": f"{symbol}:{count}=2"}
+    status = JOB.run(job, tmp_path, laps(ITERATION, LAPS), env)
+    assert status.transfer_failures == 1
+    assert words in status.message
+    assert symbol in status.message
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in status.message
+
+
+@pytest.mark.parametrize("symbol", ["cuEventRecord", "cuEventCreate"])
+@pytest.mark.parametrize("count", ["*", "1", "7"])
+def test_without_events_work_is_waited_for(
+    job: Job, tmp_path: Path, symbol: str, count: str
+) -> None:
+    env = {
+        "TRANSIT_SIM_FAIL": f"{symbol}:{count}=2",
+        "TRANSIT_SIM_SLOW_COPY_US": "2000",
+    }
+    status = JOB.run(job, tmp_path, laps(ITERATION, LAPS), env)
+    assert status.h2d_bytes > 0
+    assert status.transfer_failures == 0
+
+
+@pytest.mark.parametrize("count", ["*", "2"])
+def test_a_stream_that_cannot_wait_is_waited_for(
+    job: Job, tmp_path: Path, count: str
+) -> None:
+    env = {
+        "TRANSIT_SIM_FAIL": f"cuStreamWaitValue32:{count}=2",
+        "TRANSIT_SIM_SLOW_COPY_US": "2000",
+    }
+    status = JOB.run(job, tmp_path, laps(ITERATION, LAPS), env)
+    assert status.h2d_bytes > 0
+    assert status.gates > 0
+
+
+def test_without_pinned_memory_nothing_is_windowed(job: Job, tmp_path: Path) -> None:
+    env = {"TRANSIT_SIM_FAIL": "cuMemHostAlloc:*=2"}
+    status = JOB.run(job, tmp_path, laps(ITERATION, LAPS), env)
+    assert status.placement_failures == 2
+    assert "cuMemHostAlloc" in status.message
+    assert status.windowed_bytes == status.h2d_bytes == 0
+
+
+def test_without_room_a_chunk_stays_at_home(job: Job, tmp_path: Path) -> None:
+    # B and C are resident and leave A one piece of the two that it takes.
+    windowed = WindowedJob(
+        (2, 2, 2), ITERATION, {A: [Window(5, 0, 1, 1, DIRTY)]}, 5 * PIECE
+    )
+    status = windowed.run(job, tmp_path, laps(ITERATION, 3))
+    assert status.loads_without_room >= 1
+    assert status.resident_peak_bytes <= 5 * PIECE
+    assert status.h2d_bytes == 0
