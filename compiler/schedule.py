@@ -178,7 +178,11 @@ def _schedule(
         written=accesses.position[_last_write(accesses, last_access)],
         load=~gaps.dead[gap[heads]],
         store=(written > 0) & ~gaps.dead[gap[following[tails]]],
-        home=np.where(is_another(after, first_access), accesses.position[after], NEVER),
+        home=np.where(
+            np.isin(of_parts(after), of_parts(first_access)),
+            NEVER,
+            accesses.position[after],
+        ),
         ready=np.where(
             np.isin(of_parts(before), of_parts(last_access)),
             NEVER,
