@@ -8,7 +8,7 @@ Chunk::Chunk(CUdevice device, CUdeviceptr address, uint64_t bytes)
     : device_(device), address_(address), bytes_(bytes) {}
 
 Chunk::~Chunk() {
-  if (is_mapped_) driver().cuMemUnmap(address_, bytes_);
+  if (mapped_ != nullptr) driver().cuMemUnmap(address_, bytes_);
   if (home_address_ == 0) return;
   driver().cuMemUnmap(home_address_, bytes_);
   driver().cuMemAddressFree(home_address_, bytes_);
@@ -29,33 +29,41 @@ Outcome Chunk::create() {
     return outcome;
   }
   home_address_ = home;
-  outcome = home_.map(address_);
-  is_mapped_ = outcome.ok();
-  return outcome;
+  return map(&home_);
 }
 
-Outcome Chunk::replace(const PhysicalMemory& before,
-                       const PhysicalMemory& after) const {
-  const CUresult unmapped = driver().cuMemUnmap(address_, bytes_);
-  if (unmapped != CUDA_SUCCESS) return {unmapped, "cannot unmap memory (cuMemUnmap)"};
-  const Outcome outcome = after.map(address_);
-  if (!outcome.ok()) before.map(address_);
+Outcome Chunk::map(const PhysicalMemory* memory) {
+  const PhysicalMemory* before = mapped_;
+  if (before != nullptr) {
+    const CUresult unmapped = driver().cuMemUnmap(address_, bytes_);
+    if (unmapped != CUDA_SUCCESS) return {unmapped, "cannot unmap memory (cuMemUnmap)"};
+  }
+  Outcome outcome;
+  if (memory != nullptr) outcome = memory->map(address_);
+  if (outcome.ok()) {
+    mapped_ = memory;
+  } else if (before != nullptr && !before->map(address_).ok()) {
+    mapped_ = nullptr;
+  }
   return outcome;
 }
 
 Outcome Chunk::go_to_gpu() {
   Outcome outcome = gpu_.create(Location::kDevice, device_, bytes_);
-  if (outcome.ok()) outcome = replace(home_, gpu_);
-  is_on_gpu_ = outcome.ok();
-  if (!is_on_gpu_) gpu_.release();
+  if (outcome.ok()) outcome = map(&gpu_);
+  if (!outcome.ok()) gpu_.release();
   return outcome;
 }
 
 Outcome Chunk::go_home() {
-  const Outcome outcome = replace(gpu_, home_);
-  if (!outcome.ok()) return outcome;
-  is_on_gpu_ = false;
-  gpu_.release();
+  const Outcome outcome = map(&home_);
+  if (outcome.ok()) gpu_.release();
+  return outcome;
+}
+
+Outcome Chunk::go_nowhere() {
+  const Outcome outcome = map(nullptr);
+  if (outcome.ok()) gpu_.release();
   return outcome;
 }
 

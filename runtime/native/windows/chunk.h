@@ -1,5 +1,6 @@
 // A part of a windowed range that moves as one: at home, in pinned host memory, or on
-// the GPU, and at the same address in both.
+// the GPU, at the same address in both; or nowhere, while nobody needs it: to be mapped
+// at home takes as long as to be copied there.
 #pragma once
 
 #include "runtime/native/backend/vmm_memory.h"
@@ -19,29 +20,31 @@ class Chunk {
   // To be called once, before all others: it comes to be at home.
   Outcome create();
 
-  // Maps memory of the GPU, in which nothing is yet, or that of the host again. Nobody
-  // may use the chunk meanwhile. If it fails the chunk is where it was.
+  // Maps memory of the GPU, in which nothing is yet, or that of the host, or nothing:
+  // what it holds is then at home. Nobody may use the chunk meanwhile. If it fails the
+  // chunk is where it was.
   Outcome go_to_gpu();
   Outcome go_home();
+  Outcome go_nowhere();
 
   // Into the GPU's memory, or from there, when it is on the GPU.
   CUresult copy_in(CUstream stream) const;
   CUresult copy_out(CUstream stream) const;
 
-  bool is_on_gpu() const { return is_on_gpu_; }
+  bool is_on_gpu() const { return mapped_ == &gpu_; }
+  bool is_nowhere() const { return mapped_ == nullptr; }
   CUdeviceptr address() const { return address_; }
   uint64_t bytes() const { return bytes_; }
 
  private:
-  Outcome replace(const PhysicalMemory& before, const PhysicalMemory& after) const;
+  Outcome map(const PhysicalMemory* memory);
 
   const CUdevice device_;
   const CUdeviceptr address_;
   const uint64_t bytes_;
   CUdeviceptr home_address_ = 0;  // where it can always be reached in host memory
   PhysicalMemory home_, gpu_;
-  bool is_mapped_ = false;
-  bool is_on_gpu_ = false;
+  const PhysicalMemory* mapped_ = nullptr;
 };
 
 }  // namespace transit

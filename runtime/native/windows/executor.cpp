@@ -99,8 +99,9 @@ void Executor::remove(const FlatAllocation& allocation) {
     if (place == nullptr) continue;
     const auto& seats = place->seats();
     const auto gone = [&](const Unsettled& unsettled) {
-      return std::any_of(seats.begin(), seats.end(),
-                         [&](const auto& seat) { return seat.get() == unsettled.seat; });
+      return std::any_of(seats.begin(), seats.end(), [&](const auto& seat) {
+        return seat.get() == unsettled.seat;
+      });
     };
     unsettled_.erase(std::remove_if(unsettled_.begin(), unsettled_.end(), gone),
                      unsettled_.end());
@@ -193,24 +194,24 @@ void Executor::advance_to(uint32_t position) {
 // Brings everything to where the plan has it at this launch. Nothing is known of what
 // is where.
 void Executor::begin_iteration_at(uint32_t position, CUstream stream) {
+  stop_loading();
   ++lap_;
   position_ = position;
   for (const auto& place : places_) {
     if (place == nullptr) continue;
-    place->doubt();
     bool is_wanted = false;
     for (const FlatWindow& window : place->windows()) {
       if (!is_between(window.issue, position, window.last)) continue;
       is_wanted = true;
       place->load(window, times_of(window, position, *place), now_);
-      place->doubt();
       if (!is_between(window.first, position, window.last)) break;
       for (const auto& seat : place->seats()) gate(*seat, stream);
       break;
     }
     if (is_wanted) continue;
     const FlatWindow& any = *place->windows().begin();
-    place->release(any, time_of(position), streams_.marks_since(place->since()), now_);
+    place->release(any, time_of(position) - 1, streams_.marks_since(place->since()),
+                   now_);
   }
 }
 
@@ -221,7 +222,8 @@ Transfers::Load Executor::times_of(const FlatWindow& window, uint32_t position,
                              ? 0
                              : (window.first + count - position) % count;
   const uint64_t issue = time_of(position);
-  return {nullptr, issue, issue + ahead, true, streams_.marks_since(place.since())};
+  return {nullptr, issue, issue + ahead,
+          true,    false, streams_.marks_since(place.since())};
 }
 
 // Unless the launch is known to do what is planned, it may not overwrite what it
@@ -235,7 +237,7 @@ void Executor::enter(uint32_t position, CUstream stream, bool is_known) {
   for (const FlatWindow* window : timetable_.at(Timetable::kIssue, position)) {
     Place* place = find(*window);
     if (place == nullptr) continue;
-    if (!is_known && window->first == position) place->doubt();
+    if (!is_known && window->first == position) place->doubt(now_ + 1);
     place->load(*window, times_of(*window, position, *place), now_);
   }
   for (const FlatWindow* window : timetable_.at(Timetable::kFirst, position)) {
@@ -266,8 +268,9 @@ void Executor::leave(uint32_t position) {
 void Executor::stop_loading() {
   for (const auto& place : places_) {
     if (place == nullptr) continue;
-    place->doubt();
+    place->doubt(doubtful_until());
     for (const auto& seat : place->seats()) transfers_.withdraw(seat.get());
+    place->bring_home();
   }
 }
 
@@ -286,16 +289,18 @@ void Executor::use_unplanned(CUstream stream, uint64_t offset) {
 // Where it is settled it stays until the work at hand is done: whoever moves it waits
 // for all work since it came there.
 void Executor::use_unplanned(CUstream stream, Place& place) {
-  place.doubt();
+  place.doubt(doubtful_until());
   for (const auto& seat : place.seats()) {
     if (seat->is_settled()) continue;
     auto load = transfers_.withdraw(seat.get());
     if (load) {
       load->copies = true;
+      load->may_begin_early = false;
       t_submission.postponed.push_back(std::move(*load));
     }
     gate(*seat, stream);
   }
+  place.bring_home();
 }
 
 // The driver looks up what is copied or set when it is told to.

@@ -38,7 +38,8 @@ Outcome Place::create(CUdevice device, CUdeviceptr allocation) {
 }
 
 void Place::load(const FlatWindow& window, Transfers::Load times, uint64_t now) {
-  times.copies = (window.flags & kLoads) != 0 || is_doubtful_;
+  times.copies = (window.flags & kLoads) != 0 || now < doubtful_until_;
+  times.may_begin_early = is_nowhere_;
   bool is_loading = false;
   for (const auto& seat : seats_) {
     if (seat->will_be_on_gpu()) continue;
@@ -48,17 +49,33 @@ void Place::load(const FlatWindow& window, Transfers::Load times, uint64_t now) 
   }
   if (!is_loading) return;
   since_ = now;
-  is_doubtful_ = is_stored_ = false;
+  is_stored_ = false;
 }
 
 void Place::release(const FlatWindow& window, uint64_t time, const Events& after,
                     uint64_t now) {
+  const bool is_doubtful = now < doubtful_until_;
   const bool is_stale = (window.flags & kWritesBack) != 0 && !is_stored_;
+  const bool is_used = window.home != kNever || is_doubtful;
+  bool is_leaving = false;
   for (const auto& seat : seats_) {
     if (!seat->will_be_on_gpu()) continue;
-    transfers_.release(seat.get(), is_stale || is_doubtful_, time, after);
+    is_leaving = true;
+    transfers_.release(seat.get(),
+                       is_used ? Transfers::To::kHome : Transfers::To::kNowhere,
+                       is_stale || is_doubtful, time, after);
   }
+  if (!is_leaving) return;
+  is_nowhere_ = !is_used;
   since_ = now;
+}
+
+void Place::bring_home() {
+  if (!is_nowhere_) return;
+  for (const auto& seat : seats_) {
+    if (!seat->will_be_on_gpu()) Transfers::bring_home(seat.get());
+  }
+  is_nowhere_ = false;
 }
 
 void Place::store(const Events& after) {

@@ -2,6 +2,7 @@
 // what they hold.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -35,9 +36,12 @@ class Place {
                uint64_t now);
   void store(const Events& after);
 
-  // It was used in a way that the plan does not know: nothing is known of what it
-  // holds, so all of it is copied next time, both ways.
-  void doubt() { is_doubtful_ = true; }
+  // Until some piece of work the plan does not know what it holds: all of it is copied,
+  // both ways.
+  void doubt(uint64_t until) { doubtful_until_ = std::max(doubtful_until_, until); }
+
+  // It may be used in host memory from now on. Waits for what moves it there.
+  void bring_home();
 
  private:
   Transfers& transfers_;
@@ -45,8 +49,9 @@ class Place {
   const Entries<FlatWindow> windows_;
   std::vector<std::unique_ptr<Seat>> seats_;
   uint64_t since_ = 0;
-  bool is_doubtful_ = true;
-  bool is_stored_ = false;  // since it was last written
+  uint64_t doubtful_until_ = 0;
+  bool is_nowhere_ = false;  // when it is not on the GPU
+  bool is_stored_ = false;   // since it was last written
 };
 
 }  // namespace transit

@@ -1,6 +1,7 @@
 #include "runtime/native/windows/transfers.h"
 
 #include <pthread.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <thread>
@@ -27,6 +28,12 @@ void report(const char* action, const Outcome& outcome) {
                error_name(outcome.result));
 }
 
+void go_home_if_nowhere(Chunk& chunk) {
+  if (!chunk.is_nowhere()) return;
+  const Outcome outcome = chunk.go_home();
+  if (!outcome.ok()) report("map", outcome);
+}
+
 }  // namespace
 
 Transfers::Transfers(CUcontext context, const Plan& plan)
@@ -37,6 +44,10 @@ Transfers::Transfers(CUcontext context, const Plan& plan)
 void Transfers::load(Load load) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const uint32_t number = ++load.seat->num_asked;
+  if (!load.after.empty() &&
+      (milestones_.empty() || milestones_.back().event != load.after.back())) {
+    milestones_.push_back({load.issue, load.after.back()});
+  }
   const auto later = std::upper_bound(
       loads_.begin(), loads_.end(), load.due,
       [](uint64_t due, const QueuedLoad& queued) { return due < queued.due; });
@@ -44,16 +55,18 @@ void Transfers::load(Load load) {
   asked_.notify_one();
 }
 
-void Transfers::release(Seat* seat, bool copies, uint64_t time, Events after) {
+void Transfers::release(Seat* seat, To to, bool copies, uint64_t time, Events after) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  outgoing_.push_back({seat, ++seat->num_asked, true, copies, time, std::move(after)});
+  outgoing_.push_back(
+      {seat, ++seat->num_asked, true, copies, to, time, std::move(after)});
   asked_.notify_one();
 }
 
 void Transfers::store(Seat* seat, Events after) {
   const std::lock_guard<std::mutex> lock(mutex_);
   ++seat->num_stores;
-  outgoing_.push_back({seat, seat->num_asked, false, true, 0, std::move(after)});
+  outgoing_.push_back(
+      {seat, seat->num_asked, false, true, To::kHome, 0, std::move(after)});
   asked_.notify_one();
 }
 
@@ -96,6 +109,11 @@ void Transfers::wait(const Seat& seat, uint32_t number) {
   while (!seat.has_done(number)) std::this_thread::sleep_for(kPause);
 }
 
+void Transfers::bring_home(Seat* seat) {
+  wait(*seat, seat->num_asked);
+  go_home_if_nowhere(seat->chunk);
+}
+
 uint32_t* Transfers::take_counter() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (spare_counters_.empty()) {
@@ -121,6 +139,7 @@ void Transfers::give_back(uint32_t* counter) {
 
 void Transfers::work() {
   pthread_setname_np(pthread_self(), "transit");
+  prctl(PR_SET_TIMERSLACK, 1000UL);  // ns; else a pause is three times as long
   driver().cuCtxPushCurrent_v2(context_);
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   driver().cuThreadExchangeStreamCaptureMode(&mode);
@@ -128,6 +147,7 @@ void Transfers::work() {
   driver().cuStreamCreate(&store_stream_, CU_STREAM_NON_BLOCKING);
   Lock lock(mutex_);
   for (;;) {
+    look_where_the_job_is();
     const bool has_ended = end_copies(lock);
     const bool has_begun = begin_outgoing(lock) | begin_load(lock);
     if (has_ended || has_begun) {
@@ -144,18 +164,25 @@ void Transfers::work() {
   }
 }
 
+void Transfers::look_where_the_job_is() {
+  while (!milestones_.empty() && milestones_.front().event->has_passed()) {
+    reached_ = std::max(reached_, milestones_.front().time);
+    milestones_.pop_front();
+  }
+}
+
 // The most urgent one that can begin.
 std::deque<Transfers::QueuedLoad>::iterator Transfers::choose_load() {
   const Event* not_passed = nullptr;  // loads that are asked for together share one
   for (auto load = loads_.begin(); load != loads_.end(); ++load) {
     const Event* last = load->after.empty() ? nullptr : load->after.back().get();
-    if (last != nullptr && last == not_passed) continue;
+    const bool waits = !load->may_begin_early && last != nullptr;
+    if (waits && last == not_passed) continue;
     if (load->seat->done() != load->number - 1) continue;
-    if (!have_passed(load->after)) {
+    if (waits && !have_passed(load->after)) {
       not_passed = last;
       continue;
     }
-    reached_ = std::max(reached_, load->issue);
     if (has_room(*load) || is_hopeless(*load)) return load;
   }
   return loads_.end();
@@ -168,8 +195,11 @@ bool Transfers::has_room(const QueuedLoad& load) const {
                          round_up_to_piece(status::get(&StatusFile::passed_bytes));
   if (taken + bytes > budget_bytes_) return false;
   const uint64_t others = taken - std::min(taken, bytes_here_);
-  return reservations_.is_free(bytes, std::max(load.issue, reached_), load.due,
-                               budget_bytes_ - others);
+  return reservations_.is_free(bytes, begin_of(load), load.due, budget_bytes_ - others);
+}
+
+uint64_t Transfers::begin_of(const QueuedLoad& load) const {
+  return load.may_begin_early ? reached_ : std::max(load.issue, reached_);
 }
 
 // The job waits for it, and nothing happens that would make room.
@@ -185,6 +215,7 @@ bool Transfers::begin_load(Lock& lock) {
   loads_.erase(chosen);
   if (!has_room(load)) {
     status::add(&StatusFile::loads_without_room);
+    go_home_if_nowhere(load.seat->chunk);
     done(load.seat);
     return true;
   }
@@ -203,21 +234,23 @@ void Transfers::enter(const QueuedLoad& load) {
   if (!entered.ok()) {
     status::subtract_bytes(&StatusFile::resident_bytes, chunk.bytes());
     report("load", entered);
+    go_home_if_nowhere(chunk);
     return done(load.seat);
   }
   bytes_here_ += chunk.bytes();
-  load.seat->early_from = std::max(load.issue, reached_);
+  load.seat->early_from = begin_of(load);
   load.seat->early_until = std::max(load.seat->early_from, load.due);
   reservations_.add(chunk.bytes(), load.seat->early_from, load.seat->early_until);
   if (!load.copies) return done(load.seat);
   const CUresult copied = chunk.copy_in(load_stream_);
   if (copied != CUDA_SUCCESS) {
     report("load", {copied, "the copy failed (cuMemcpyDtoDAsync)"});
-    leave(load.seat);
+    leave(load.seat, To::kHome);
     return done(load.seat);
   }
   status::add(&StatusFile::h2d_bytes, chunk.bytes());
-  copies_in_.push_back({load.seat, false, false, Event::record(load_stream_)});
+  copies_in_.push_back(
+      {load.seat, false, false, To::kHome, Event::record(load_stream_)});
 }
 
 bool Transfers::begin_outgoing(Lock& lock) {
@@ -225,12 +258,14 @@ bool Transfers::begin_outgoing(Lock& lock) {
   const Outgoing& next = outgoing_.front();
   const uint32_t number = next.is_release ? next.number - 1 : next.number;
   if (next.seat->done() != number || !have_passed(next.after)) return false;
-  reached_ = std::max(reached_, next.time);
+  // All work up to that time is done.
+  if (next.is_release) reached_ = std::max(reached_, next.time + 1);
   const Outgoing outgoing = std::move(outgoing_.front());
   outgoing_.pop_front();
   lock.unlock();
   const Chunk& chunk = outgoing.seat->chunk;
-  Copy copy{outgoing.seat, outgoing.is_release, outgoing.is_release, nullptr};
+  Copy copy{outgoing.seat, outgoing.is_release, outgoing.is_release, outgoing.to,
+            nullptr};
   const bool copies = outgoing.copies || outgoing.seat->is_home_stale;
   if (copies && chunk.is_on_gpu()) {
     const CUresult copied = chunk.copy_out(store_stream_);
@@ -264,7 +299,7 @@ bool Transfers::end_copies(Lock& lock) {
   }
   while (has_ended(copies_out_)) {
     const Copy& copy = copies_out_.front();
-    if (copy.leaves) leave(copy.seat);
+    if (copy.leaves) leave(copy.seat, copy.to);
     if (copy.is_release) {
       done(copy.seat);
     } else {
@@ -277,13 +312,14 @@ bool Transfers::end_copies(Lock& lock) {
   return any;
 }
 
-void Transfers::leave(Seat* seat) {
+void Transfers::leave(Seat* seat, To to) {
   if (!seat->chunk.is_on_gpu()) return;
-  const Outcome left = seat->chunk.go_home();
+  Chunk& chunk = seat->chunk;
+  const Outcome left = to == To::kHome ? chunk.go_home() : chunk.go_nowhere();
   // It stays, and what is done to it at home is done on the GPU.
   seat->is_home_stale = !left.ok();
   if (!left.ok()) return report("release", left);
-  const uint64_t bytes = seat->chunk.bytes();
+  const uint64_t bytes = chunk.bytes();
   status::subtract_bytes(&StatusFile::resident_bytes, bytes);
   bytes_here_ -= bytes;
   reservations_.remove(bytes, seat->early_from, seat->early_until);

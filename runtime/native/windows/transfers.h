@@ -57,13 +57,15 @@ class Transfers {
   // count launches of the iteration.
   struct Load {
     Seat* seat;
-    uint64_t issue;  // when it is asked for
-    uint64_t due;    // when it is needed
-    bool copies;     // else what is at home is not needed
+    uint64_t issue;        // when it is asked for
+    uint64_t due;          // when it is needed
+    bool copies;           // else what is at home is not needed
+    bool may_begin_early;  // before `after`, if there is room: nobody uses it at home
     Events after;
   };
   void load(Load load);
-  void release(Seat* seat, bool copies, uint64_t time, Events after);
+  enum class To { kHome, kNowhere };
+  void release(Seat* seat, To to, bool copies, uint64_t time, Events after);
 
   // Copies out what is on the GPU, while it is read, before it is released.
   void store(Seat* seat, Events after);
@@ -77,6 +79,9 @@ class Transfers {
 
   // Nothing of the seat is on its way when it returns.
   void end(Seat& seat);
+
+  // Lets a seat that is not asked to the GPU be used where it is, once it is there.
+  static void bring_home(Seat* seat);
 
   // As `gate`, for the caller.
   static void wait(const Seat& seat, uint32_t number);
@@ -97,14 +102,20 @@ class Transfers {
     uint32_t number;  // of the move, or for a store of the one before it
     bool is_release;
     bool copies;
+    To to;
     uint64_t time;
     Events after;
   };
   struct Copy {
     Seat* seat;
     bool is_release;
-    bool leaves;                       // the GPU when it is copied
+    bool leaves;  // the GPU when it is copied
+    To to;
     std::shared_ptr<const Event> end;  // null: nothing is copied
+  };
+  struct Milestone {
+    uint64_t time;
+    std::shared_ptr<const Event> event;
   };
   using Lock = std::unique_lock<std::mutex>;
 
@@ -113,12 +124,14 @@ class Transfers {
   bool begin_outgoing(Lock& lock);
   bool end_copies(Lock& lock);
 
+  void look_where_the_job_is();
   std::deque<QueuedLoad>::iterator choose_load();
   bool has_room(const QueuedLoad& load) const;
   bool is_hopeless(const QueuedLoad& load) const;
 
   void enter(const QueuedLoad& load);
-  void leave(Seat* seat);
+  void leave(Seat* seat, To to);
+  uint64_t begin_of(const QueuedLoad& load) const;
   static void done(Seat* seat);
 
   const CUcontext context_;
@@ -129,6 +142,7 @@ class Transfers {
   std::condition_variable asked_;
   std::deque<QueuedLoad> loads_;  // by due
   std::deque<Outgoing> outgoing_;
+  std::deque<Milestone> milestones_;  // which the job has not reached
   std::vector<uint32_t*> spare_counters_;
 
   // Of the working thread.
