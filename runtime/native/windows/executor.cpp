@@ -269,7 +269,7 @@ void Executor::stop_loading() {
   for (const auto& place : places_) {
     if (place == nullptr) continue;
     place->doubt(doubtful_until());
-    for (const auto& seat : place->seats()) transfers_.withdraw(seat.get());
+    place->withdraw();
     place->bring_home();
   }
 }

@@ -78,6 +78,13 @@ void Place::bring_home() {
   is_nowhere_ = false;
 }
 
+// What used it before they were asked for may still do so.
+void Place::withdraw() {
+  for (const auto& seat : seats_) {
+    if (transfers_.withdraw(seat.get())) since_ = 0;
+  }
+}
+
 void Place::store(const Events& after) {
   for (const auto& seat : seats_) {
     if (seat->will_be_on_gpu()) transfers_.store(seat.get(), after);

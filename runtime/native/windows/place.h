@@ -36,6 +36,9 @@ class Place {
                uint64_t now);
   void store(const Events& after);
 
+  // Takes back loads that have not begun, if nothing waits for them.
+  void withdraw();
+
   // Until some piece of work the plan does not know what it holds: all of it is copied,
   // both ways.
   void doubt(uint64_t until) { doubtful_until_ = std::max(doubtful_until_, until); }
