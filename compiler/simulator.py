@@ -142,7 +142,7 @@ class _Simulation:
         self.stored = [0] * len(self.windows)
         self.is_released = [False] * len(self.windows)
         self.early = np.zeros(len(segments), np.int64)
-        self.segment, self.now_ns = 0, 0.0
+        self.segment, self.is_entered, self.now_ns = 0, False, 0.0
         self.issue = segments.start[segments.first]
         self.begin_ns, self.stall_ns = np.zeros((2, len(segments)))
         self.used_at, self.loaded, self.stored_in = np.zeros(
@@ -191,6 +191,7 @@ class _Simulation:
     def _run_segment(self) -> None:
         segment = self.segment
         self.begin_ns[segment] = self.now_ns
+        self.is_entered = False
         waited_ns = 0.0
         self._begin_transfers()
         while not self._may_enter():
@@ -223,6 +224,7 @@ class _Simulation:
 
     def _enter(self) -> None:
         segment = self.segment
+        self.is_entered = True
         if self.now_ns:
             self.used += int(
                 self.segments.fixed[segment] - self.segments.fixed[segment - 1]
@@ -336,8 +338,13 @@ class _Simulation:
     def _is_ready(self, window: int) -> bool:
         """Tell whether all launches that reach it in place before it are over."""
         ready, count = int(self.segments.ready[window]), len(self.segments)
+        if ready == NEVER:
+            return True
         left = int(self.segments.last[self.preceding[window]])
-        return ready == NEVER or (self.segment - left) % count >= (ready - left) % count
+        since = (self.segment - left) % count
+        if not since and not self.is_entered:
+            since = count
+        return since >= (ready - left) % count
 
     def _has_room(self, first: int, pieces: int) -> bool:
         """Tell whether memory is free now, and stays so until the load is due."""

@@ -42,6 +42,8 @@ class Replay:
             for rank in rank_plan.ranks:
                 statuses = [p for p in self.processes if p.rank == rank]
                 found += _rank_problems(rank, len(rank_plan.allocations), statuses)
+                if rank_plan.iteration.sequence is not None:
+                    found += _window_problems(rank, statuses)
         planned = set(self.plan.rank_numbers)
         extra = sorted({p.rank for p in self.processes} - planned)
         if extra:
@@ -90,6 +92,24 @@ def _rank_problems(
     return found
 
 
+def _window_problems(rank: int, statuses: Sequence[ProcessStatus]) -> list[str]:
+    replayed = [p for p in statuses if p.state is ShimState.REPLAYING]
+    found = []
+    if replayed and not any(p.locks for p in replayed):
+        found.append(
+            f"rank {rank}: no window was enacted: the job's launches were never those "
+            "of the plan's iteration; what has windows stayed in host memory"
+        )
+    if chunks := sum(p.loads_without_room for p in replayed):
+        found.append(
+            f"rank {rank}: {chunks} chunks of windows stayed in host memory, as there "
+            "was no room when they were needed; more was on the GPU than planned"
+        )
+    if failures := sum(p.transfer_failures for p in replayed):
+        found.append(f"rank {rank}: {failures} transfers of windows failed")
+    return found
+
+
 def replay_variables(
     run_dir: Path, *, backend: str, strict: bool, simulated_gpu: bool
 ) -> dict[str, str]:
@@ -111,6 +131,7 @@ def replay(
     strict: bool = False,
     simulated_gpu: bool = False,
     any_gpu: bool = False,
+    try_windows: bool = False,
 ) -> Replay:
     """Run a job with a plan.
 
@@ -128,8 +149,10 @@ def replay(
         Run the job on the simulated GPU.
     any_gpu
         Accept a plan that was compiled for another GPU.
+    try_windows
+        Enact windows on a real GPU too.
     """
-    refuse_windows(plan, backend)
+    refuse_windows(plan, backend, simulated_gpu=simulated_gpu, try_windows=try_windows)
     with tempfile.TemporaryDirectory(prefix="transit-replay-") as temporary:
         run_dir = Path(temporary)
         variables = replay_variables(
@@ -142,7 +165,9 @@ def replay(
         return Replay(plan=plan, exit_code=exit_code, processes=read_run(run_dir))
 
 
-def refuse_windows(plan: Plan, backend: str) -> None:
+def refuse_windows(
+    plan: Plan, backend: str, *, simulated_gpu: bool, try_windows: bool
+) -> None:
     """Refuse a plan whose windows the shim cannot enact."""
     if not plan.summary.window_bytes:
         return
@@ -156,6 +181,13 @@ def refuse_windows(plan: Plan, backend: str) -> None:
         raise PlanError(
             "the plan has windows, and does not say which launches they are for: an "
             "older transit made it; compile it again"
+        )
+    if not (simulated_gpu or try_windows):
+        raise PlanError(
+            "the plan has windows (memory that comes and goes within an iteration). "
+            "That this version of transit enacts them rightly was seen on the "
+            "simulated GPU only; on a real one a job's losses came out different. "
+            "Compile with --policy reuse, or try with --try-windows and compare losses"
         )
 
 

@@ -80,6 +80,7 @@ def test_surface_is_frozen() -> None:
             "--simulated-gpu",
             "--status",
             "--strict",
+            "--try-windows",
         ],
         "show": ["--json", "--rows"],
         "diff": ["--json", "--rows"],

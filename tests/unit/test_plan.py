@@ -273,12 +273,15 @@ def test_windows_are_enacted_on_vmm_by_plans_that_know_the_launches(
     windowed(value, window(1, 5))
     old = load(write(tmp_path / "old.json", value))
     with pytest.raises(PlanError, match="compile it again"):
-        refuse_windows(old, "vmm")
+        refuse_windows(old, "vmm", simulated_gpu=True, try_windows=False)
     submitted(value, 1, 4, 7)
     plan = load(write(tmp_path / "plan.json", value | {"version": 3}))
-    refuse_windows(plan, "vmm")
+    refuse_windows(plan, "vmm", simulated_gpu=True, try_windows=False)
+    refuse_windows(plan, "vmm", simulated_gpu=False, try_windows=True)
+    with pytest.raises(PlanError, match="--try-windows"):
+        refuse_windows(plan, "vmm", simulated_gpu=False, try_windows=False)
     with pytest.raises(PlanError, match="replay with --backend vmm"):
-        refuse_windows(plan, "uvm")
+        refuse_windows(plan, "uvm", simulated_gpu=True, try_windows=True)
 
 
 def test_what_version_1_was_is_read(tmp_path: Path, plan: Plan) -> None:

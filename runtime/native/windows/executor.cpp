@@ -178,10 +178,16 @@ void Executor::follow(const Work& work) {
     if (is_known) return;
   }
   if (was_locked && !aligner_.is_locked()) stop_loading();
-  for (const CUdeviceptr address : named_) use_unplanned(stream, address - lowest_);
+  // The plan's own launch on other memory will be so every time: what it names lies
+  // where the plan takes what was there for dead.
+  const bool is_elsewhere = step.where == Aligner::Where::kPlanned && !step.is_exact;
+  const uint64_t until = is_elsewhere ? UINT64_MAX : doubtful_until();
+  for (const CUdeviceptr address : named_) {
+    use_unplanned(stream, address - lowest_, until);
+  }
   if (named_.is_whole()) return;
   for (const auto& place : places_) {
-    if (place != nullptr) use_unplanned(stream, *place);
+    if (place != nullptr) use_unplanned(stream, *place, doubtful_until());
   }
 }
 
@@ -275,21 +281,21 @@ void Executor::stop_loading() {
 }
 
 // How far what is named extends is not known: to the allocation's end at most.
-void Executor::use_unplanned(CUstream stream, uint64_t offset) {
+void Executor::use_unplanned(CUstream stream, uint64_t offset, uint64_t until) {
   const FlatAllocation* allocation = find_allocation(offset);
   if (allocation == nullptr) return;
   const uint64_t within = offset - allocation->address_offset;
   for (const FlatRange& range : plan_.ranges_of(*allocation)) {
     Place* place = places_[plan_.index_of(range)].get();
     if (place == nullptr || range.offset + range.bytes <= within) continue;
-    use_unplanned(stream, *place);
+    use_unplanned(stream, *place, until);
   }
 }
 
 // Where it is settled it stays until the work at hand is done: whoever moves it waits
 // for all work since it came there.
-void Executor::use_unplanned(CUstream stream, Place& place) {
-  place.doubt(doubtful_until());
+void Executor::use_unplanned(CUstream stream, Place& place, uint64_t until) {
+  place.doubt(until);
   for (const auto& seat : place.seats()) {
     if (seat->is_settled()) continue;
     auto load = transfers_.withdraw(seat.get());

@@ -47,8 +47,8 @@ class Executor {
   void leave(uint32_t position);
   void stop_loading();
 
-  void use_unplanned(CUstream stream, uint64_t address);
-  void use_unplanned(CUstream stream, Place& place);
+  void use_unplanned(CUstream stream, uint64_t offset, uint64_t doubtful_until);
+  void use_unplanned(CUstream stream, Place& place, uint64_t doubtful_until);
 
   bool names_places() const;
   const FlatAllocation* find_allocation(uint64_t offset) const;

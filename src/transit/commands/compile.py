@@ -180,7 +180,7 @@ def compile_(
         write_report(report, recorded, options, compiled)
     if output:
         log.info("wrote %s", output)
-        _tell_next(output)
+        _tell_next(summary, output)
     else:
         log.info("nothing was written: name a plan file with -o")
 
@@ -241,8 +241,9 @@ def _repeat_caveats(recorded: Trace) -> None:
             log.warning("rank %d: %s", info.rank, caveat)
 
 
-def _tell_next(output: Path) -> None:
-    log.info("next: transit replay --plan %s -- COMMAND", output)
+def _tell_next(summary: dict[str, Any], output: Path) -> None:
+    option = " --try-windows" if summary["window_bytes"] else ""
+    log.info("next: transit replay --plan %s%s -- COMMAND", output, option)
 
 
 def _tell(summary: dict[str, Any]) -> None:

@@ -59,6 +59,13 @@ def replay(
         bool,
         typer.Option("--any-gpu", help="Accept a plan compiled for another GPU."),
     ] = False,
+    try_windows: Annotated[
+        bool,
+        typer.Option(
+            "--try-windows",
+            help="Enact windows on a real GPU: not proven there; compare the losses.",
+        ),
+    ] = False,
     status: Annotated[
         Path | None,
         typer.Option(
@@ -100,6 +107,7 @@ def replay(
         strict=strict,
         simulated_gpu=simulated_gpu,
         any_gpu=any_gpu,
+        try_windows=try_windows,
     )
     if status:
         write_text(status, json.dumps(result.to_json(), indent=1) + "\n")
@@ -126,6 +134,20 @@ def _tell(result: Replay) -> list[str]:
             process.allocations_unmatched,
             process.launches_seen,
         )
+        if process.windowed_peak_bytes:
+            log.info(
+                "rank %d (pid %d): windows: %s came and went, %s copied to the GPU and "
+                "%s back; %d launches as planned, %d others",
+                process.rank,
+                process.pid,
+                format_bytes(process.windowed_peak_bytes),
+                format_bytes(process.h2d_bytes),
+                format_bytes(process.d2h_bytes),
+                process.launches_planned,
+                process.launches_elsewhere
+                + process.launches_inserted
+                + process.launches_unlocked,
+            )
     problems = result.problems()
     for problem in problems:
         log.warning("%s", problem)
