@@ -99,6 +99,7 @@ void read_kernel() {
   for (uint64_t& word : words) word = read<uint64_t>();
   auto values = values_of(*function, words);
   std::vector<void*> params;
+  params.reserve(values.size());
   for (auto& value : values) params.push_back(value.data() + 1);
   const auto handle = reinterpret_cast<CUfunction>(function);
   print(

@@ -64,7 +64,9 @@ class Executor {
     return lap_ * timetable_.num_launches() + position;
   }
   // What the plan does not know of is gone after a turn at the earliest.
-  uint64_t doubtful_until() const { return now_ + 2 * timetable_.num_launches(); }
+  uint64_t doubtful_until() const {
+    return now_ + uint64_t{2} * timetable_.num_launches();
+  }
   void advance_to(uint32_t position);
   Transfers::Load times_of(const FlatWindow& window, uint32_t position,
                            const Place& place);
