@@ -187,7 +187,7 @@ def jobs(draw: st.DrawFn, plan: Launches) -> Launches:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_every_step_is_as_plainly_said(follow: Follow, data: st.DataObject) -> None:
     plan = data.draw(plans())
     job = data.draw(jobs(plan))

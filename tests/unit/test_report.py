@@ -83,7 +83,7 @@ def test_the_charts_agree_with_the_plan(tmp_path: Path, policy: str) -> None:
 
 
 @given(jobs())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_no_chart_goes_beyond_its_limit(job: tuple[list[Chunk], list[Launch]]) -> None:
     trace = make_trace(*job)
     for policy in POLICIES:
