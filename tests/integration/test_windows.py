@@ -73,7 +73,7 @@ def replay(
 
 
 @pytest.mark.parametrize(
-    ("gpu_memory", "copies"), [("80%", "slow"), ("45%", "quick")]
+    ("gpu_memory", "copies"), [("80%", "slow"), ("30%", "quick")]
 )
 def test_windows_keep_the_numbers_and_the_budget(
     gpu_memory: str,

@@ -44,9 +44,9 @@ Transfers::Transfers(CUcontext context, const Plan& plan)
 void Transfers::load(Load load) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const uint32_t number = ++load.seat->num_asked;
-  if (!load.after.empty() &&
-      (milestones_.empty() || milestones_.back().event != load.after.back())) {
-    milestones_.push_back({load.issue, load.after.back()});
+  const bool is_new = milestones_.empty() || milestones_.back().after != load.after;
+  if (is_new && !load.after.empty()) {
+    milestones_.push_back({load.issue, load.after});
   }
   const auto later = std::upper_bound(
       loads_.begin(), loads_.end(), load.due,
@@ -165,7 +165,7 @@ void Transfers::work() {
 }
 
 void Transfers::look_where_the_job_is() {
-  while (!milestones_.empty() && milestones_.front().event->has_passed()) {
+  while (!milestones_.empty() && have_passed(milestones_.front().after)) {
     reached_ = std::max(reached_, milestones_.front().time);
     milestones_.pop_front();
   }
@@ -173,14 +173,13 @@ void Transfers::look_where_the_job_is() {
 
 // The most urgent one that can begin.
 std::deque<Transfers::QueuedLoad>::iterator Transfers::choose_load() {
-  const Event* not_passed = nullptr;  // loads that are asked for together share one
+  const Events* not_passed = nullptr;  // loads that are asked for together share them
   for (auto load = loads_.begin(); load != loads_.end(); ++load) {
-    const Event* last = load->after.empty() ? nullptr : load->after.back().get();
-    const bool waits = !load->may_begin_early && last != nullptr;
-    if (waits && last == not_passed) continue;
+    const bool waits = !load->may_begin_early;
+    if (waits && not_passed != nullptr && load->after == *not_passed) continue;
     if (load->seat->done() != load->number - 1) continue;
     if (waits && !have_passed(load->after)) {
-      not_passed = last;
+      not_passed = &load->after;
       continue;
     }
     if (has_room(*load) || is_hopeless(*load)) return load;

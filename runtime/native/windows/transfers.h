@@ -115,7 +115,7 @@ class Transfers {
   };
   struct Milestone {
     uint64_t time;
-    std::shared_ptr<const Event> event;
+    Events after;
   };
   using Lock = std::unique_lock<std::mutex>;
 
