@@ -72,9 +72,7 @@ def replay(
     return dict(process)
 
 
-@pytest.mark.parametrize(
-    ("gpu_memory", "copies"), [("80%", "slow"), ("30%", "quick")]
-)
+@pytest.mark.parametrize(("gpu_memory", "copies"), [("80%", "slow"), ("30%", "quick")])
 def test_windows_keep_the_numbers_and_the_budget(
     gpu_memory: str,
     copies: str,
