@@ -17,10 +17,6 @@ uint64_t bytes_of(Ranges ranges) {
 // taken for addresses. A wish: the driver knows what is free.
 constexpr CUdeviceptr kHighAddress = CUdeviceptr{0x5a5} << 34;
 
-bool is_windowed(const FlatRange& range) {
-  return range.placement == static_cast<uint32_t>(Placement::kWindowed);
-}
-
 Outcome map_range(CUdevice device, const FlatRange& range, CUdeviceptr address) {
   const bool on_host = range.placement == static_cast<uint32_t>(Placement::kZeroCopy);
   PhysicalMemory memory;

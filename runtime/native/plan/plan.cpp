@@ -73,16 +73,6 @@ std::string check_header(const FlatPlanHeader& header, uint64_t bytes, uint32_t 
   return {};
 }
 
-// From `first` to `last` of a cycle, both inside.
-bool is_between(uint32_t first, uint32_t position, uint32_t last) {
-  return first <= last ? first <= position && position <= last
-                       : position >= first || position <= last;
-}
-
-bool is_windowed(const FlatRange& range) {
-  return range.placement == static_cast<uint32_t>(Placement::kWindowed);
-}
-
 auto key_of(const FlatAllocation& allocation) {
   return std::make_tuple(allocation.device, allocation.ordinal);
 }

@@ -16,6 +16,16 @@ constexpr uint64_t round_up_to_piece(uint64_t bytes) {
   return (bytes + kPieceBytes - 1) & ~(kPieceBytes - 1);
 }
 
+inline bool is_windowed(const FlatRange& range) {
+  return range.placement == static_cast<uint32_t>(Placement::kWindowed);
+}
+
+// From `first` to `last` of the cycle of launches, both inside.
+inline bool is_between(uint32_t first, uint32_t position, uint32_t last) {
+  return first <= last ? first <= position && position <= last
+                       : position >= first || position <= last;
+}
+
 // Ranges of one placement each, from 0 to the end of an allocation.
 struct Ranges {
   const FlatRange* first;

@@ -76,7 +76,7 @@ Outcome Executor::add(const FlatAllocation& allocation) {
   const CUdeviceptr address = lowest_ + allocation.address_offset;
   std::vector<std::unique_ptr<Place>> created;
   for (const FlatRange& range : plan_.ranges_of(allocation)) {
-    if (range.placement != static_cast<uint32_t>(Placement::kWindowed)) continue;
+    if (!is_windowed(range)) continue;
     const auto windows = plan_.windows_of(range);
     created.push_back(std::make_unique<Place>(transfers_, range, windows));
     const Outcome outcome = created.back()->create(device_, address);
@@ -211,7 +211,7 @@ void Executor::begin_iteration_at(uint32_t position, CUstream stream) {
       is_wanted = true;
       place->load(window, times_of(window, position, *place), now_);
       if (!is_between(window.first, position, window.last)) break;
-      for (const auto& seat : place->seats()) gate(*seat, stream);
+      gate(*place, stream);
       break;
     }
     if (is_wanted) continue;
@@ -238,7 +238,7 @@ void Executor::enter(uint32_t position, CUstream stream, bool is_known) {
   for (const FlatWindow* window : timetable_.at(Timetable::kHome, position)) {
     Place* place = find(*window);
     if (place == nullptr) continue;
-    for (const auto& seat : place->seats()) gate(*seat, stream);
+    gate(*place, stream);
   }
   for (const FlatWindow* window : timetable_.at(Timetable::kIssue, position)) {
     Place* place = find(*window);
@@ -249,7 +249,7 @@ void Executor::enter(uint32_t position, CUstream stream, bool is_known) {
   for (const FlatWindow* window : timetable_.at(Timetable::kFirst, position)) {
     Place* place = find(*window);
     if (place == nullptr) continue;
-    for (const auto& seat : place->seats()) gate(*seat, stream);
+    gate(*place, stream);
   }
 }
 
@@ -340,6 +340,10 @@ void Executor::gate(Seat& seat, CUstream stream) {
   transfers_.gate(seat, seat.num_asked, stream);
   unsettled_.push_back({&seat, seat.num_asked, ++num_submitted_, {stream}});
   keep_back();
+}
+
+void Executor::gate(const Place& place, CUstream stream) {
+  for (const auto& seat : place.seats()) gate(*seat, stream);
 }
 
 void Executor::keep_back() {

@@ -54,6 +54,7 @@ class Executor {
   const FlatAllocation* find_allocation(uint64_t offset) const;
 
   void gate(Seat& seat, CUstream stream);
+  void gate(const Place& place, CUstream stream);
   void gate_unsettled(CUstream stream);
   void keep_back();
   void await_named(const Work& work);

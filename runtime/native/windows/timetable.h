@@ -9,12 +9,6 @@
 
 namespace transit {
 
-// From `first` to `last` of the cycle of launches, both inside.
-inline bool is_between(uint32_t first, uint32_t position, uint32_t last) {
-  return first <= last ? first <= position && position <= last
-                       : position >= first || position <= last;
-}
-
 class Timetable {
  public:
   // `plan` must outlive it.

@@ -2,6 +2,7 @@
 //
 //   at home --load--> on the GPU --release--> at home
 //
+// or, when nobody needs it in between, nowhere (chunk.h) in the place of at home.
 // The moves of one chunk take turns and are numbered: it is known by their number what
 // was asked for and what is done. From a move's start to its end nobody may use the
 // chunk: streams wait for the number. Loads are begun when the job got as far as asked

@@ -1,5 +1,6 @@
 #include "runtime/native/windows/windows.h"
 
+#include <algorithm>
 #include <mutex>
 
 #include "runtime/native/interpose/driver.h"
@@ -32,11 +33,9 @@ Executor* start(const FlatAllocation& allocation, CUdeviceptr address) {
   return executor();
 }
 
-bool is_windowed(const FlatAllocation& allocation) {
-  for (const FlatRange& range : replay()->plan->ranges_of(allocation)) {
-    if (range.placement == static_cast<uint32_t>(Placement::kWindowed)) return true;
-  }
-  return false;
+bool has_windows(const FlatAllocation& allocation) {
+  const Ranges ranges = replay()->plan->ranges_of(allocation);
+  return std::any_of(ranges.begin(), ranges.end(), is_windowed);
 }
 
 }  // namespace
@@ -45,7 +44,7 @@ Outcome add(const FlatAllocation& allocation, CUdeviceptr address,
             bool is_at_recorded_address) {
   if (!has_windows()) return {};
   if (!is_at_recorded_address) {
-    if (!is_windowed(allocation)) return {};
+    if (!has_windows(allocation)) return {};
     return {CUDA_ERROR_NOT_SUPPORTED,
             "it has windows, and the addresses of the recording cannot be had"};
   }
@@ -55,7 +54,7 @@ Outcome add(const FlatAllocation& allocation, CUdeviceptr address,
   }
   Executor* const windows = start(allocation, address);
   if (windows->device() == allocation.device) return windows->add(allocation);
-  if (!is_windowed(allocation)) return {};
+  if (!has_windows(allocation)) return {};
   return {CUDA_ERROR_NOT_SUPPORTED, "windows are on one device of a process only"};
 }
 
@@ -63,7 +62,7 @@ void remove(const FlatAllocation& allocation, bool is_at_recorded_address) {
   Executor* const windows = executor();
   if (windows == nullptr || !is_at_recorded_address) return;
   if (windows->device() != allocation.device) return;
-  if (is_windowed(allocation)) driver().cuCtxSynchronize();
+  if (has_windows(allocation)) driver().cuCtxSynchronize();
   windows->remove(allocation);
 }
 
