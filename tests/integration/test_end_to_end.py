@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import RunTransit
-from simulated_job import layers, parameter_hash
+from simulated_job import layers, parameter_hash, plain_hash
 
 from transit.compiler.plan import Plan, load
 from transit.traces.reader import Trace
@@ -35,14 +34,10 @@ def recorded(
 ) -> Recorded:
     trace = tmp_path_factory.mktemp("recorded") / "trace"
     job = layers(steps=STEPS)
-    plain = subprocess.run(
-        job, env=simgpu_env, capture_output=True, text=True, check=True
-    )
+    plain = plain_hash(job, simgpu_env)
     done = run_transit(["record", "-o", trace, "--simulated-gpu", "--", *job])
     assert done.returncode == 0, done.stderr
-    return Recorded(
-        trace, parameter_hash(plain.stdout), parameter_hash(done.stdout), done.stderr
-    )
+    return Recorded(trace, plain, parameter_hash(done.stdout), done.stderr)
 
 
 def compile_plan(

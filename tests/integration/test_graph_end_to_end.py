@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import RunTransit
-from simulated_job import layers, parameter_hash
+from simulated_job import layers, parameter_hash, plain_hash
 
 from transit.traces.reader import Trace
 
@@ -41,17 +40,15 @@ def recorded(
 ) -> Recorded:
     folder = tmp_path_factory.mktemp("recorded")
     eager = layers(steps=STEPS)
-    plain = subprocess.run(
-        eager, env=simgpu_env, capture_output=True, text=True, check=True
-    )
+    plain = plain_hash(eager, simgpu_env)
     job = [*eager, "--graph"]
     traces = {"graph": job, "eager": eager}
     for name, command in traces.items():
         options = ["-o", folder / name, "--simulated-gpu"]
         done = run_transit(["record", *options, "--", *command])
         assert done.returncode == 0, done.stderr
-        assert parameter_hash(done.stdout) == parameter_hash(plain.stdout)
-    return Recorded(folder / "graph", job, parameter_hash(plain.stdout))
+        assert parameter_hash(done.stdout) == plain
+    return Recorded(folder / "graph", job, plain)
 
 
 def rows(recorded: Recorded, table: str) -> list[dict[str, Any]]:
