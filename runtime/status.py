@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -17,7 +18,7 @@ from transit.errors import JobError
 log = logging.getLogger(__name__)
 
 MAGIC = b"TRNSSTAT"
-VERSION = 2  # of the file
+VERSION = 3  # of the file
 REPORT_VERSION = 1  # of the JSON object
 
 # Mirrors StatusFile in runtime/native/status_file.h.
@@ -50,8 +51,13 @@ COUNTERS = (
     "launches_elsewhere",
     "launches_unlocked",
     "locks",
-    "placement_failures",
+    "laps",
+    "laps_h2d_bytes",
+    "laps_d2h_bytes",
+    "held_back_ns",
 )
+NUM_LAP_TIMES = 32
+MIN_LAPS = 3  # fewer say nothing about a step
 STATUS_DTYPE = np.dtype(
     [
         ("magic", "S8"),
@@ -62,6 +68,8 @@ STATUS_DTYPE = np.dtype(
         ("state", "<u4"),
         ("backend", "<u4"),
         *((counter, "<u8") for counter in COUNTERS),
+        ("lap_ns", "<u8", (NUM_LAP_TIMES,)),
+        ("placement_failures", "<u8"),
         ("message", "S256"),
     ]
 )
@@ -120,6 +128,11 @@ class ProcessStatus:
     launches_elsewhere: int
     launches_unlocked: int
     locks: int
+    laps: int
+    laps_h2d_bytes: int
+    laps_d2h_bytes: int
+    held_back_ns: int
+    lap_ns: tuple[int, ...]  # of the last laps, in turn
     placement_failures: int
     message: str
 
@@ -128,11 +141,19 @@ class ProcessStatus:
         """Work submitted to the GPU, of every kind."""
         return self.kernel_launches + self.graph_launches + self.copies + self.sets
 
+    @property
+    def step_ns(self) -> int | None:
+        """The measured step: the median of the last laps; None after too few."""
+        if self.laps < MIN_LAPS:
+            return None
+        return round(statistics.median(self.lap_ns))
+
     def to_json(self) -> dict[str, Any]:
         """Return the status as plain values."""
         return dataclasses.asdict(self) | {
             "state": self.state.name.lower().replace("_", "-"),
             "backend": self.backend.name.lower(),
+            "step_ns": self.step_ns,
         }
 
 
@@ -159,12 +180,19 @@ def read_status(path: Path) -> ProcessStatus:
             f"{VERSION}: the installed libtransit.so is not its own"
         )
     values["message"] = values["message"].decode(errors="replace")
+    values["lap_ns"] = _in_turn(values["lap_ns"].tolist(), values["laps"])
     try:
         values["state"] = ShimState(values["state"])
         values["backend"] = BackendKind(values["backend"])
     except ValueError as error:
         raise JobError(f"{path}: damaged status file: {error}") from error
     return ProcessStatus(**values)
+
+
+def _in_turn(ring: list[int], laps: int) -> tuple[int, ...]:
+    """Return the laps that a ring has the times of, the last one last."""
+    oldest = max(laps - NUM_LAP_TIMES, 0)
+    return tuple(ring[lap % NUM_LAP_TIMES] for lap in range(oldest, laps))
 
 
 def read_run(run_dir: Path) -> list[ProcessStatus]:

@@ -9,7 +9,8 @@
 namespace transit {
 
 constexpr char kStatusMagic[8] = {'T', 'R', 'N', 'S', 'S', 'T', 'A', 'T'};
-constexpr uint32_t kStatusVersion = 2;
+constexpr uint32_t kStatusVersion = 3;
+constexpr uint32_t kNumLapTimes = 32;
 
 enum class ShimState : uint32_t {
   kStarting = 0,
@@ -69,10 +70,18 @@ struct StatusFile {
   uint64_t launches_unlocked;   // submitted while the job was not in the iteration
   uint64_t locks;
 
+  // Laps around it, each from the first launch to the next first one. What was not
+  // followed all the way does not count.
+  uint64_t laps;
+  uint64_t laps_h2d_bytes;  // of h2d_bytes, in these laps
+  uint64_t laps_d2h_bytes;
+  uint64_t held_back_ns;          // that the job's threads waited for chunks
+  uint64_t lap_ns[kNumLapTimes];  // of the last ones, the n-th at n modulo their number
+
   uint64_t placement_failures;  // a placement that could not be enacted
   char message[256];            // first failure, in words; empty if none
 };
 
-static_assert(sizeof(StatusFile) == 32 + 29 * 8 + 256);
+static_assert(sizeof(StatusFile) == 32 + (33 + kNumLapTimes) * 8 + 256);
 
 }  // namespace transit

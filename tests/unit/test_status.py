@@ -40,6 +40,7 @@ def test_codes_mirror_the_header() -> None:
     for backend in BackendKind:
         assert f"k{backend.name.title()} = {backend.value}" in text
     assert f"kStatusVersion = {status.VERSION};" in text
+    assert f"kNumLapTimes = {status.NUM_LAP_TIMES};" in text
 
 
 def test_read(tmp_path: Path) -> None:
@@ -68,12 +69,32 @@ def test_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("laps", "step_ns", "lap_ns"),
+    [
+        (0, None, ()),
+        (2, None, (100, 101)),
+        (3, 101, (100, 101, 102)),
+        (32, 116, tuple(range(100, 132))),
+        # The ring goes around: its first two entries are of the last laps.
+        (34, 116, (*range(102, 132), 100, 101)),
+    ],
+)
+def test_laps_are_told_in_turn(
+    laps: int, step_ns: int | None, lap_ns: tuple[int, ...], tmp_path: Path
+) -> None:
+    path = tmp_path / "status-7.bin"
+    path.write_bytes(status_bytes(laps=laps, lap_ns=list(range(100, 132))))
+    read = status.read_status(path)
+    assert (read.step_ns, read.lap_ns) == (step_ns, lap_ns)
+
+
+@pytest.mark.parametrize(
     ("content", "expected"),
     [
         (b"", "not a complete status file"),
         (status_bytes()[:-1], "not a complete status file"),
         (b"\x7fELF" + status_bytes()[4:], "not a complete status file"),
-        (status_bytes(version=1), "version 1; this transit reads version 2"),
+        (status_bytes(version=1), "version 1; this transit reads version 3"),
         (status_bytes(state=9), "9 is not a valid ShimState"),
         (status_bytes(backend=9), "9 is not a valid BackendKind"),
     ],

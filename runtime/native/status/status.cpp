@@ -58,6 +58,13 @@ void subtract_bytes(uint64_t StatusFile::* now, uint64_t bytes) {
   __atomic_fetch_sub(&(page->*now), bytes, __ATOMIC_RELAXED);
 }
 
+void add_lap(uint64_t duration_ns) {
+  StatusFile* page = g_page.load(std::memory_order_relaxed);
+  const uint64_t number = page->laps;
+  __atomic_store_n(&page->lap_ns[number % kNumLapTimes], duration_ns, __ATOMIC_RELAXED);
+  __atomic_store_n(&page->laps, number + 1, __ATOMIC_RELEASE);
+}
+
 void set_state(ShimState state, BackendKind backend) {
   StatusFile* page = g_page.load(std::memory_order_relaxed);
   __atomic_store_n(&page->backend, static_cast<uint32_t>(backend), __ATOMIC_RELAXED);

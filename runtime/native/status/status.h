@@ -23,6 +23,9 @@ inline uint64_t get(uint64_t StatusFile::* counter) {
 void add_bytes(uint64_t StatusFile::* now, uint64_t StatusFile::* peak, uint64_t bytes);
 void subtract_bytes(uint64_t StatusFile::* now, uint64_t bytes);
 
+// One caller at a time.
+void add_lap(uint64_t duration_ns);
+
 void set_state(ShimState state, BackendKind backend);
 
 // Keeps the first message only.

@@ -106,7 +106,11 @@ void Transfers::end(Seat& seat) {
 }
 
 void Transfers::wait(const Seat& seat, uint32_t number) {
+  if (seat.has_done(number)) return;
+  const auto begin = Clock::now();
   while (!seat.has_done(number)) std::this_thread::sleep_for(kPause);
+  const std::chrono::nanoseconds waited = Clock::now() - begin;
+  status::add(&StatusFile::held_back_ns, static_cast<uint64_t>(waited.count()));
 }
 
 void Transfers::bring_home(Seat* seat) {
