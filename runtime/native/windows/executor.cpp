@@ -193,7 +193,10 @@ void Executor::follow(const Work& work) {
 
 // Time never goes back: the lap only counts up.
 void Executor::advance_to(uint32_t position) {
-  if (position < position_) ++lap_;
+  if (position < position_) {
+    ++lap_;
+    laps_.begin();
+  }
   position_ = position;
 }
 
@@ -272,6 +275,7 @@ void Executor::leave(uint32_t position) {
 
 // The job does something else now: what it needs next is not known.
 void Executor::stop_loading() {
+  laps_.abandon();
   for (const auto& place : places_) {
     if (place == nullptr) continue;
     place->doubt(doubtful_until());

@@ -9,6 +9,7 @@
 
 #include "runtime/native/plan/plan.h"
 #include "runtime/native/windows/aligner.h"
+#include "runtime/native/windows/laps.h"
 #include "runtime/native/windows/named_addresses.h"
 #include "runtime/native/windows/place.h"
 #include "runtime/native/windows/stream_log.h"
@@ -99,6 +100,7 @@ class Executor {
   uint64_t num_submitted_ = 0;  // with gates
   uint64_t lap_ = 1;            // around the iteration
   uint32_t position_ = 0;
+  Laps laps_;
 };
 
 }  // namespace transit
