@@ -1,0 +1,23 @@
+// Told of the work that the job submits, while windows::is_on().
+#pragma once
+
+#include "runtime/native/windows/work.h"
+
+namespace transit {
+
+class Follower {
+ public:
+  virtual ~Follower() = default;
+
+  // Around the driver's call, on one thread. Between them no other thread's work is
+  // submitted, unless the call may wait for it.
+  virtual void before(const Work& work) = 0;
+  virtual void after() = 0;
+
+  // The stream is about to be destroyed, or captured: nothing can be recorded in it
+  // then.
+  virtual void forget_stream(CUstream stream) = 0;
+  virtual void prepare_capture(CUstream stream) = 0;
+};
+
+}  // namespace transit
