@@ -3,6 +3,8 @@
 #include <mutex>
 #include <set>
 
+#include "runtime/native/interpose/driver.h"
+
 namespace transit::captures {
 namespace {
 
@@ -31,6 +33,14 @@ void end(CUstream stream) {
 bool any() {
   const std::lock_guard<std::mutex> lock(capturing().mutex);
   return !capturing().streams.empty();
+}
+
+// Also when it joined a capture that began on another stream.
+bool holds(CUstream stream) {
+  if (!any()) return false;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return driver().cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+         status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 }  // namespace transit::captures

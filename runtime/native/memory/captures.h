@@ -12,4 +12,7 @@ void end(CUstream stream);
 
 bool any();
 
+// The stream's work goes into a graph.
+bool holds(CUstream stream);
+
 }  // namespace transit::captures

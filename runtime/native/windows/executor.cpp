@@ -12,11 +12,6 @@
 namespace transit {
 namespace {
 
-// So much at most is submitted behind a gate that is closed. A call for which the
-// stream has no place left waits in the driver, and keeps it from the thread that would
-// open the gate.
-constexpr uint64_t kMostBehindGate = 256;
-
 // What before() leaves for after().
 struct Submission {
   bool is_followed = false;
@@ -28,18 +23,6 @@ struct Submission {
   std::vector<Transfers::Load> postponed;
 };
 thread_local Submission t_submission;
-
-bool is_captured(CUstream stream) {
-  if (!captures::any()) return false;
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  return driver().cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
-         status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-CUstream stream_of(const Work& work) {
-  return work.stream == nullptr && work.is_per_thread ? CU_STREAM_PER_THREAD
-                                                      : work.stream;
-}
 
 void count(const Aligner::Step& step) {
   switch (step.where) {
@@ -66,9 +49,10 @@ Executor::Executor(const Plan& plan, CUdevice device, CUcontext context,
       device_(device),
       lowest_(lowest),
       timetable_(plan),
-      transfers_(context, plan),
+      transfers_(context, plan.gpu_memory_bytes(), Reservations(plan)),
+      gates_(transfers_),
       aligner_(plan.launches().first, plan.launches().count),
-      live_pieces_(plan.address_span_bytes(device) / kPieceBytes / 64 + 1),
+      live_pieces_(plan.address_span_bytes(device)),
       places_(plan.num_ranges()) {}
 
 Outcome Executor::add(const FlatAllocation& allocation) {
@@ -86,45 +70,28 @@ Outcome Executor::add(const FlatAllocation& allocation) {
     places_[plan_.index_of(place->range())] = std::move(place);
   }
   if (!created.empty()) allocations_[allocation.address_offset] = &allocation;
-  set_live(allocation, true);
+  live_pieces_.set(allocation.address_offset, allocation.bytes, true);
   return {};
 }
 
 void Executor::remove(const FlatAllocation& allocation) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  set_live(allocation, false);
+  live_pieces_.set(allocation.address_offset, allocation.bytes, false);
   allocations_.erase(allocation.address_offset);
   for (const FlatRange& range : plan_.ranges_of(allocation)) {
     auto& place = places_[plan_.index_of(range)];
     if (place == nullptr) continue;
-    const auto& seats = place->seats();
-    const auto gone = [&](const Unsettled& unsettled) {
-      return std::any_of(seats.begin(), seats.end(), [&](const auto& seat) {
-        return seat.get() == unsettled.seat;
-      });
-    };
-    unsettled_.erase(std::remove_if(unsettled_.begin(), unsettled_.end(), gone),
-                     unsettled_.end());
+    for (const auto& seat : place->seats()) gates_.forget(*seat);
     place.reset();
-  }
-}
-
-void Executor::set_live(const FlatAllocation& allocation, bool is_live) {
-  const uint64_t first = allocation.address_offset / kPieceBytes;
-  const uint64_t end = first + round_up_to_piece(allocation.bytes) / kPieceBytes;
-  for (uint64_t piece = first; piece < end; ++piece) {
-    const uint64_t bit = uint64_t{1} << (piece % 64);
-    std::atomic<uint64_t>& word = live_pieces_[piece / 64];
-    is_live ? word.fetch_or(bit) : word.fetch_and(~bit);
   }
 }
 
 void Executor::before(const Work& work) {
   const CUstream stream = stream_of(work);
-  if (is_captured(stream)) return;
+  if (captures::holds(stream)) return;
   mutex_.lock();
   ++now_;
-  ++num_submitted_;
+  gates_.count_work();
   t_submission = {};
   t_submission.is_followed = true;
   t_submission.stream = stream;
@@ -153,7 +120,7 @@ void Executor::after() {
 void Executor::follow(const Work& work) {
   const CUstream stream = t_submission.stream;
   named_.collect(work,
-                 {lowest_, plan_.address_span_bytes(device_), live_pieces_.data()});
+                 {lowest_, plan_.address_span_bytes(device_), live_pieces_.words()});
   const bool was_locked = aligner_.is_locked();
   const Aligner::Step step =
       aligner_.next(signature_of(work),
@@ -161,7 +128,7 @@ void Executor::follow(const Work& work) {
   count(step);
   // Another graph may look the same when it is launched.
   const bool is_known = step.is_exact && work.kind != Work::Kind::kGraph;
-  gate_unsettled(stream);
+  gates_.close_all(stream);
   if (step.where == Aligner::Where::kPlanned) {
     if (step.is_newly_locked) begin_iteration_at(step.position, stream);
     const uint32_t num_launches = timetable_.num_launches();
@@ -308,7 +275,7 @@ void Executor::use_unplanned(CUstream stream, Place& place, uint64_t until) {
       load->may_begin_early = false;
       t_submission.postponed.push_back(std::move(*load));
     }
-    gate(*seat, stream);
+    gates_.close(*seat, stream);
   }
   place.bring_home();
 }
@@ -339,39 +306,8 @@ void Executor::await(const Place& place, CUdeviceptr begin, CUdeviceptr end) {
   }
 }
 
-void Executor::gate(Seat& seat, CUstream stream) {
-  if (seat.is_settled()) return;
-  transfers_.gate(seat, seat.num_asked, stream);
-  unsettled_.push_back({&seat, seat.num_asked, ++num_submitted_, {stream}});
-  keep_back();
-}
-
 void Executor::gate(const Place& place, CUstream stream) {
-  for (const auto& seat : place.seats()) gate(*seat, stream);
-}
-
-void Executor::keep_back() {
-  for (const Unsettled& oldest : unsettled_) {
-    if (num_submitted_ - oldest.submitted < kMostBehindGate) return;
-    Transfers::wait(*oldest.seat, oldest.number);
-  }
-}
-
-// Work on another stream may use the same chunks.
-void Executor::gate_unsettled(CUstream stream) {
-  const auto is_settled = [](const Unsettled& unsettled) {
-    return unsettled.seat->has_done(unsettled.number);
-  };
-  unsettled_.erase(std::remove_if(unsettled_.begin(), unsettled_.end(), is_settled),
-                   unsettled_.end());
-  for (Unsettled& unsettled : unsettled_) {
-    auto& gated = unsettled.gated;
-    if (std::find(gated.begin(), gated.end(), stream) != gated.end()) continue;
-    transfers_.gate(*unsettled.seat, unsettled.number, stream);
-    gated.push_back(stream);
-    ++num_submitted_;
-  }
-  keep_back();
+  for (const auto& seat : place.seats()) gates_.close(*seat, stream);
 }
 
 bool Executor::names_places() const {

@@ -1,7 +1,6 @@
 // Enacts the windows of a plan around the work that the job submits to one device.
 #pragma once
 
-#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -9,17 +8,19 @@
 
 #include "runtime/native/plan/plan.h"
 #include "runtime/native/windows/aligner.h"
+#include "runtime/native/windows/follower.h"
+#include "runtime/native/windows/gates.h"
 #include "runtime/native/windows/laps.h"
+#include "runtime/native/windows/live_pieces.h"
 #include "runtime/native/windows/named_addresses.h"
 #include "runtime/native/windows/place.h"
 #include "runtime/native/windows/stream_log.h"
 #include "runtime/native/windows/timetable.h"
 #include "runtime/native/windows/transfers.h"
-#include "runtime/native/windows/work.h"
 
 namespace transit {
 
-class Executor {
+class Executor : public Follower {
  public:
   // The plan's addresses count from `lowest`.
   Executor(const Plan& plan, CUdevice device, CUcontext context, CUdeviceptr lowest);
@@ -31,15 +32,10 @@ class Executor {
   Outcome add(const FlatAllocation& allocation);
   void remove(const FlatAllocation& allocation);
 
-  // Around the driver's call, on one thread. Between them no other thread's work is
-  // submitted, unless the call may wait for it.
-  void before(const Work& work);
-  void after();
-
-  // The stream is about to be destroyed, or captured: nothing can be recorded in it
-  // then.
-  void forget_stream(CUstream stream);
-  void prepare_capture(CUstream stream);
+  void before(const Work& work) override;
+  void after() override;
+  void forget_stream(CUstream stream) override;
+  void prepare_capture(CUstream stream) override;
 
  private:
   void follow(const Work& work);
@@ -54,10 +50,7 @@ class Executor {
   bool names_places() const;
   const FlatAllocation* find_allocation(uint64_t offset) const;
 
-  void gate(Seat& seat, CUstream stream);
   void gate(const Place& place, CUstream stream);
-  void gate_unsettled(CUstream stream);
-  void keep_back();
   void await_named(const Work& work);
   static void await(const Place& place, CUdeviceptr begin, CUdeviceptr end);
 
@@ -72,15 +65,6 @@ class Executor {
   void advance_to(uint32_t position);
   Transfers::Load times_of(const FlatWindow& window, uint32_t position,
                            const Place& place);
-  void set_live(const FlatAllocation& allocation, bool is_live);
-
-  // A move of a chunk that is not done, and the streams that wait for it.
-  struct Unsettled {
-    Seat* seat;
-    uint32_t number;
-    uint64_t submitted;  // with it, of all work and gates
-    std::vector<CUstream> gated;
-  };
 
   const Plan& plan_;
   const CUdevice device_;
@@ -89,16 +73,16 @@ class Executor {
   Transfers transfers_;
 
   std::mutex mutex_;
+  Gates gates_;
   Aligner aligner_;
   StreamLog streams_;
   NamedAddresses named_;
-  std::vector<std::atomic<uint64_t>> live_pieces_;
+  LivePieces live_pieces_;
   std::vector<std::unique_ptr<Place>> places_;             // by range
   std::map<uint64_t, const FlatAllocation*> allocations_;  // with places, by offset
-  std::vector<Unsettled> unsettled_;
-  uint64_t now_ = 0;            // pieces of work submitted
-  uint64_t num_submitted_ = 0;  // with gates
-  uint64_t lap_ = 1;            // around the iteration
+
+  uint64_t now_ = 0;  // pieces of work submitted
+  uint64_t lap_ = 1;  // around the iteration
   uint32_t position_ = 0;
   Laps laps_;
 };

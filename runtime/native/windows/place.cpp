@@ -1,40 +1,10 @@
 #include "runtime/native/windows/place.h"
 
-#include <algorithm>
-#include <utility>
-
-#include "runtime/native/status/status.h"
-
 namespace transit {
 
-Place::~Place() {
-  for (const auto& seat : seats_) {
-    if (seat->num_done == nullptr) continue;
-    transfers_.end(*seat);
-    const uint64_t bytes = seat->chunk.bytes();
-    if (seat->chunk.is_on_gpu()) {
-      status::subtract_bytes(&StatusFile::resident_bytes, bytes);
-    }
-    status::subtract_bytes(&StatusFile::windowed_bytes, bytes);
-    transfers_.give_back(seat->num_done);
-  }
-}
-
 Outcome Place::create(CUdevice device, CUdeviceptr allocation) {
-  for (uint64_t at = 0; at < range_.bytes; at += Chunk::kMostBytes) {
-    const uint64_t bytes = std::min(Chunk::kMostBytes, range_.bytes - at);
-    auto seat = std::make_unique<Seat>(device, allocation + range_.offset + at, bytes);
-    const Outcome outcome = seat->chunk.create();
-    if (!outcome.ok()) return outcome;
-    seat->num_done = transfers_.take_counter();
-    if (seat->num_done == nullptr) {
-      return {CUDA_ERROR_OUT_OF_MEMORY, "no pinned memory (cuMemHostAlloc)"};
-    }
-    status::add_bytes(&StatusFile::windowed_bytes, &StatusFile::windowed_peak_bytes,
-                      bytes);
-    seats_.push_back(std::move(seat));
-  }
-  return {};
+  return open_seats(transfers_, device, allocation + range_.offset, range_.bytes,
+                    &seats_);
 }
 
 void Place::load(const FlatWindow& window, Transfers::Load times, uint64_t now) {

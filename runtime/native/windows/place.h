@@ -3,11 +3,9 @@
 #pragma once
 
 #include <algorithm>
-#include <memory>
-#include <vector>
 
 #include "runtime/native/plan/plan.h"
-#include "runtime/native/windows/transfers.h"
+#include "runtime/native/windows/seats.h"
 
 namespace transit {
 
@@ -16,7 +14,7 @@ class Place {
   Place(Transfers& transfers, const FlatRange& range, Entries<FlatWindow> windows)
       : transfers_(transfers), range_(range), windows_(windows) {}
   // Waits for its moves; nobody uses it any more.
-  ~Place();
+  ~Place() { close_seats(transfers_, seats_); }
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
 
@@ -25,7 +23,7 @@ class Place {
 
   const FlatRange& range() const { return range_; }
   Entries<FlatWindow> windows() const { return windows_; }
-  const std::vector<std::unique_ptr<Seat>>& seats() const { return seats_; }
+  const Seats& seats() const { return seats_; }
 
   // Since when, in pieces of work, it is where it was last asked to be.
   uint64_t since() const { return since_; }
@@ -50,7 +48,7 @@ class Place {
   Transfers& transfers_;
   const FlatRange& range_;
   const Entries<FlatWindow> windows_;
-  std::vector<std::unique_ptr<Seat>> seats_;
+  Seats seats_;
   uint64_t since_ = 0;
   uint64_t doubtful_until_ = 0;
   bool is_nowhere_ = false;  // when it is not on the GPU

@@ -6,6 +6,7 @@ namespace {
 // From one time to before another.
 template <typename Visit>
 void around(size_t count, uint64_t from, uint64_t until, Visit visit) {
+  if (count == 0) return;
   size_t position = from % count;
   for (uint64_t time = from; time < until; ++time) {
     visit(position);

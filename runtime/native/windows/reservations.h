@@ -17,6 +17,10 @@ class Reservations {
  public:
   explicit Reservations(const Plan& plan);
 
+  // Of no plan: nothing is reserved, ever.
+  Reservations() = default;
+  bool is_empty() const { return taken_.empty(); }
+
   // Whether so much more is free at all launches from one time to before another, of
   // all that windows may take up.
   bool is_free(uint64_t bytes, uint64_t from, uint64_t until, uint64_t all_bytes) const;

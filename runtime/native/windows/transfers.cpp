@@ -36,8 +36,11 @@ void go_home_if_nowhere(Chunk& chunk) {
 
 }  // namespace
 
-Transfers::Transfers(CUcontext context, const Plan& plan)
-    : context_(context), budget_bytes_(plan.gpu_memory_bytes()), reservations_(plan) {
+Transfers::Transfers(CUcontext context, uint64_t budget_bytes,
+                     Reservations reservations)
+    : context_(context),
+      budget_bytes_(budget_bytes),
+      reservations_(std::move(reservations)) {
   std::thread([this] { work(); }).detach();
 }
 
@@ -179,6 +182,7 @@ void Transfers::look_where_the_job_is() {
 std::deque<Transfers::QueuedLoad>::iterator Transfers::choose_load() {
   const Events* not_passed = nullptr;  // loads that are asked for together share them
   for (auto load = loads_.begin(); load != loads_.end(); ++load) {
+    if (reservations_.is_empty() && load != loads_.begin()) break;
     const bool waits = !load->may_begin_early;
     if (waits && not_passed != nullptr && load->after == *not_passed) continue;
     if (load->seat->done() != load->number - 1) continue;

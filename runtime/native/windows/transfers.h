@@ -51,8 +51,8 @@ struct Seat {
 class Transfers {
  public:
   // What is on the GPU never exceeds the budget: a chunk for which no room comes to be
-  // stays at home.
-  Transfers(CUcontext context, const Plan& plan);
+  // stays at home. Without a plan loads begin in turn.
+  Transfers(CUcontext context, uint64_t budget_bytes, Reservations reservations);
 
   // One caller at a time asks for moves; a seat's loads and releases alternate. Times
   // count launches of the iteration.

@@ -14,6 +14,10 @@ namespace {
 // Made for the first allocation that the plan knows; never destroyed.
 std::atomic<Executor*> g_executor{nullptr};
 
+std::atomic<Follower*> g_follower{nullptr};
+
+Follower* follower() { return g_follower.load(std::memory_order_acquire); }
+
 Executor* executor() { return g_executor.load(std::memory_order_acquire); }
 
 bool has_windows() {
@@ -29,7 +33,7 @@ Executor* start(const FlatAllocation& allocation, CUdeviceptr address) {
   g_executor.store(new Executor(*replay()->plan, allocation.device, context,
                                 address - allocation.address_offset),
                    std::memory_order_release);
-  g_is_on.store(true, std::memory_order_release);
+  set_follower(executor());
   return executor();
 }
 
@@ -66,16 +70,21 @@ void remove(const FlatAllocation& allocation, bool is_at_recorded_address) {
   windows->remove(allocation);
 }
 
-void before(const Work& work) { executor()->before(work); }
+void set_follower(Follower* follower) {
+  g_follower.store(follower, std::memory_order_release);
+  g_is_on.store(true, std::memory_order_release);
+}
 
-void after() { executor()->after(); }
+void before(const Work& work) { follower()->before(work); }
+
+void after() { follower()->after(); }
 
 void forget_stream(CUstream stream) {
-  if (is_on()) executor()->forget_stream(stream);
+  if (is_on()) follower()->forget_stream(stream);
 }
 
 void prepare_capture(CUstream stream) {
-  if (is_on()) executor()->prepare_capture(stream);
+  if (is_on()) follower()->prepare_capture(stream);
 }
 
 }  // namespace transit::windows

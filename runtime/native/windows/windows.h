@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include "runtime/native/backend/backend.h"
-#include "runtime/native/windows/work.h"
+#include "runtime/native/windows/follower.h"
 
 namespace transit::windows {
 
@@ -19,6 +19,9 @@ Outcome add(const FlatAllocation& allocation, CUdeviceptr address,
 
 // Its memory is about to be given back.
 void remove(const FlatAllocation& allocation, bool is_at_recorded_address);
+
+// The one that is told of the job's work from now on; never destroyed.
+void set_follower(Follower* follower);
 
 // Around the driver's call, on the thread that makes it; only while is_on().
 void before(const Work& work);

@@ -39,4 +39,9 @@ struct Work {
   bool has_more_ranges = false;  // of batches none are listed
 };
 
+inline CUstream stream_of(const Work& work) {
+  return work.stream == nullptr && work.is_per_thread ? CU_STREAM_PER_THREAD
+                                                      : work.stream;
+}
+
 }  // namespace transit
