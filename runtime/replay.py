@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +14,10 @@ from transit.errors import PlanError
 from transit.runtime import flat_plan, job
 from transit.runtime.devices import visible_devices
 from transit.runtime.preload import shim_variables
+from transit.runtime.runs import Run
 from transit.runtime.simulated import simulated_variables
 from transit.runtime.status import ProcessStatus, ShimState, read_run, report
+from transit.runtime.step_time import deviation, expectations, slowest
 from transit.units import format_bytes
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ class Replay:
     """How a replayed job ended and what the shim did in it."""
 
     plan: Plan
+    run: Run
     exit_code: int
     processes: list[ProcessStatus]
 
@@ -50,6 +54,18 @@ class Replay:
             found.append(f"ranks {extra} ran without a plan: it has {sorted(planned)}")
         return found
 
+    @property
+    def slowest(self) -> ProcessStatus | None:
+        """The process whose measured step is longest, if any was measured."""
+        return slowest(self.processes)
+
+    def deviation(self) -> str | None:
+        """Say how the measured step differs from the predicted one, and why."""
+        process = self.slowest
+        if process is None:
+            return None
+        return deviation(process, self.run.expected_of(process.rank))
+
     def to_json(self) -> dict[str, Any]:
         """Return the versioned status report."""
         planned = sum(len(r.allocations) * len(r.ranks) for r in self.plan.ranks)
@@ -59,7 +75,16 @@ class Replay:
             gpu_memory_bytes=self.plan.gpu_memory_bytes,
             allocations_planned=planned,
             problems=self.problems(),
+            step=self._step(),
         )
+
+    def _step(self) -> dict[str, Any]:
+        process = self.slowest
+        return {
+            "measured_ns": process.measured_step_ns if process else None,
+            "predicted_ns": max((e.step_ns for e in self.run.expected), default=None),
+            "deviation": self.deviation(),
+        }
 
 
 def _rank_problems(
@@ -161,8 +186,18 @@ def replay(
         if not any_gpu:
             check_gpu(plan, simulated_gpu=simulated_gpu)
         flat_plan.write_all(plan, run_dir / "plan")
+        run = Run(
+            pid=os.getpid(),
+            command=tuple(command),
+            gpu_memory_bytes=plan.gpu_memory_bytes,
+            expected=expectations(plan),
+        )
+        run.write(run_dir)
+        log.info("while it runs: transit status %d --watch", run.pid)
         exit_code = job.run(command, job.full_environment(variables))
-        return Replay(plan=plan, exit_code=exit_code, processes=read_run(run_dir))
+        return Replay(
+            plan=plan, run=run, exit_code=exit_code, processes=read_run(run_dir)
+        )
 
 
 def refuse_windows(

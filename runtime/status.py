@@ -82,6 +82,7 @@ class ShimState(IntEnum):
     OBSERVING = 1
     REPLAYING = 2
     PASS_THROUGH = 3
+    PAGING = 4
 
 
 class BackendKind(IntEnum):
@@ -142,8 +143,13 @@ class ProcessStatus:
         return self.kernel_launches + self.graph_launches + self.copies + self.sets
 
     @property
-    def step_ns(self) -> int | None:
-        """The measured step: the median of the last laps; None after too few."""
+    def is_busy(self) -> bool:
+        """Whether it used a GPU, other than to ask how many there are."""
+        return self.allocations_seen > 0 or self.launches_seen > 0
+
+    @property
+    def measured_step_ns(self) -> int | None:
+        """How long a step took: the median of the last laps; None after too few."""
         if self.laps < MIN_LAPS:
             return None
         return round(statistics.median(self.lap_ns))
@@ -153,7 +159,7 @@ class ProcessStatus:
         return dataclasses.asdict(self) | {
             "state": self.state.name.lower().replace("_", "-"),
             "backend": self.backend.name.lower(),
-            "step_ns": self.step_ns,
+            "measured_step_ns": self.measured_step_ns,
         }
 
 

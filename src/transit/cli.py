@@ -20,6 +20,7 @@ from transit.commands.import_ import import_
 from transit.commands.record import record
 from transit.commands.replay import replay
 from transit.commands.show import show
+from transit.commands.status import status
 from transit.errors import TransitError
 
 log = logging.getLogger("transit")
@@ -36,6 +37,7 @@ JOB_COMMAND = {"allow_interspersed_args": False}  # what follows the job is the 
 app.command("record", context_settings=JOB_COMMAND)(record)
 app.command("compile")(compile_)
 app.command("replay", context_settings=JOB_COMMAND)(replay)
+app.command("status")(status)
 app.command("show")(show)
 app.command("diff")(diff)
 app.command("export")(export)

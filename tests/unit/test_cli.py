@@ -82,6 +82,7 @@ def test_surface_is_frozen() -> None:
             "--strict",
             "--try-windows",
         ],
+        "status": ["--interval", "--json", "--watch"],
         "show": ["--json", "--rows"],
         "diff": ["--json", "--rows"],
         "export": ["--force", "--output", "--perfetto"],

@@ -120,8 +120,7 @@ def replay(
 def _tell(result: Replay) -> list[str]:
     """Say what the shim did, and what it did not."""
     # Launchers such as torchrun ask CUDA how many GPUs there are, and leave it at that.
-    busy = [p for p in result.processes if p.allocations_seen or p.launches_seen]
-    for process in busy:
+    for process in (p for p in result.processes if p.is_busy):
         log.info(
             "rank %d (pid %d): most at once: %s resident, %s zero-copy, %s left to the "
             "driver; %d allocations as planned, %d not; %d launches, copies and sets",
@@ -148,7 +147,21 @@ def _tell(result: Replay) -> list[str]:
                 + process.launches_inserted
                 + process.launches_unlocked,
             )
+    _tell_step(result)
     problems = result.problems()
     for problem in problems:
         log.warning("%s", problem)
     return problems
+
+
+def _tell_step(result: Replay) -> None:
+    """Say how long a step took, if the job was followed, and why not as predicted."""
+    from transit.runtime.step_time import describe_step
+
+    followed = [p for p in result.processes if p.windowed_peak_bytes]
+    process = result.slowest or next(iter(followed), None)
+    if process is None:
+        return
+    log.info("rank %d, a step: %s", process.rank, describe_step(process))
+    if deviation := result.deviation():
+        log.warning("%s", deviation)
