@@ -149,7 +149,7 @@ def _compile(trace: Trace, options: Options) -> Compiled:
     has_rates = reference.gpu_name == machine.gpu_name
     plan = Plan(
         format="transit-plan",
-        version=3,
+        version=4,
         producer=f"transit {__version__}",
         policy=options.policy,
         gpu_memory_bytes=options.gpu_memory_bytes,

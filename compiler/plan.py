@@ -14,7 +14,7 @@ from transit.compiler.sequence import Sequence
 from transit.errors import PlanError
 
 FORMAT = "transit-plan"
-VERSION = 3
+VERSION = 4
 PIECE_BYTES = 2 << 20  # the GPU's large page: the smallest thing that can be placed
 MAX_BYTES = 1 << 48  # beyond any GPU's address space: a damaged or hostile file
 
@@ -193,9 +193,14 @@ class RankPlan(_Model):
     @model_validator(mode="after")
     def _windows_are_of_the_iteration(self) -> Self:
         launches, calls = self.iteration.launches, self.iteration.calls()
-        begins = set(calls.begins.tolist() if calls else range(launches))
+        begins = set(calls.begins.tolist() if calls else ())
         for allocation in self.allocations:
             for w in (w for placed in allocation.placements for w in placed.windows):
+                if calls is None:
+                    raise ValueError(
+                        "there are windows, but not the launches that they are for; "
+                        "compile the trace again"
+                    )
                 window = (
                     f"a window of ordinal {allocation.ordinal} on device "
                     f"{allocation.device}"
@@ -266,7 +271,7 @@ class Plan(_Model):
     """Placements for every rank of a job under a budget of GPU memory."""
 
     format: Literal["transit-plan"]
-    version: Literal[3]
+    version: Literal[4]
     producer: Text
     policy: Text
     gpu_memory_bytes: PositiveBytes
@@ -333,6 +338,10 @@ def _upgrade(value: dict[str, Any]) -> None:
     if value["version"] == 1:
         for rank in value["ranks"]:
             rank["ranks"] = [rank.pop("rank")]
+    if value["version"] == 3:
+        # Without addresses windows cannot be followed.
+        for rank in value["ranks"]:
+            rank["iteration"].pop("sequence", None)
     value["version"] = VERSION
 
 

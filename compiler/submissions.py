@@ -7,10 +7,10 @@ from collections.abc import Sequence as Items
 import numpy as np
 import pyarrow as pa
 
-from transit.compiler.arrays import Hashes, Ints, column, is_one_of, mix
+from transit.compiler.arrays import Ints, column, is_one_of
 from transit.compiler.iteration import SteadyIteration
 from transit.compiler.plan import Allocation
-from transit.compiler.sequence import ANY_ADDRESSES, Sequence
+from transit.compiler.sequence import Sequence
 from transit.traces.reader import Trace
 from transit.traces.signatures import signatures
 
@@ -33,16 +33,16 @@ def find_sequence(
     is_graph = is_one_of(launches, "kind", "graph")
     names = launches.column("name").combine_chunks()
     words = [np.full(len(launch_ids), word) for word in _GRAPH_WORDS]
+    launch, address = _named(trace, rank, launch_ids, allocations)
+    is_listed = ~is_graph[launch]
     return Sequence(
         signature=np.where(
             is_graph, signatures(names, words), column(launches, "signature")
         ),
-        addresses=np.where(
-            is_graph,
-            np.uint64(ANY_ADDRESSES),
-            _named(trace, rank, launch_ids, allocations),
-        ),
         num_positions=num_positions,
+        num_named=np.bincount(launch[is_listed], minlength=len(launch_ids)),
+        is_graph=is_graph,
+        named=address[is_listed].astype(np.uint64),
     )
 
 
@@ -53,8 +53,8 @@ def _rows(launches: pa.Table, launch_ids: Ints) -> pa.Table:
 
 def _named(
     trace: Trace, rank: int, launch_ids: Ints, allocations: Items[Allocation]
-) -> Hashes:
-    """Add up a hash of each address that a launch names."""
+) -> tuple[Ints, Ints]:
+    """Return the launches, as indices, and the addresses that each names, in order."""
     accesses = trace.table(rank, "accesses", ["launch_id", "allocation_id", "offset"])
     launch = np.searchsorted(launch_ids, column(accesses, "launch_id"))
     launch = np.minimum(launch, len(launch_ids) - 1)
@@ -78,6 +78,4 @@ def _named(
     counts &= place >= 0
     address = place + column(accesses, "offset")
     pairs = np.unique(np.stack([launch[counts], address[counts]]), axis=1)
-    total = np.zeros(len(launch_ids), np.uint64)
-    np.add.at(total, pairs[0], mix(pairs[1]))
-    return total
+    return pairs[0], pairs[1]

@@ -11,11 +11,12 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from transit.compiler.plan import Allocation, Placement, Plan, RankPlan, Window
+    from transit.compiler.sequence import Sequence as Calls
 
 Records = npt.NDArray[Any]
 
 MAGIC = b"TRNSPLAN"
-VERSION = 2
+VERSION = 3
 NO_ADDRESS = 2**64 - 1
 NEVER = 2**32 - 1  # FlatWindow::home
 LOADS, WRITES_BACK = 1, 2  # FlatWindow::flags
@@ -32,7 +33,7 @@ HEADER_DTYPE = np.dtype(
         ("num_ranges", "<u4"),
         ("num_windows", "<u4"),
         ("num_launches", "<u4"),
-        ("reserved", "<u4"),
+        ("num_addresses", "<u4"),
         ("gpu_memory_bytes", "<u8"),
         ("file_bytes", "<u8"),
     ]
@@ -67,7 +68,15 @@ WINDOW_DTYPE = np.dtype(
         ("reserved", "<u4"),
     ]
 )
-LAUNCH_DTYPE = np.dtype([("signature", "<u8"), ("addresses", "<u8")])
+LAUNCH_DTYPE = np.dtype(
+    [
+        ("signature", "<u8"),
+        ("addresses", "<u8"),
+        ("first_address", "<u4"),
+        ("num_addresses", "<u4"),
+    ]
+)
+ADDRESS_DTYPE = np.dtype("<u8")
 
 
 def lower(rank_plan: RankPlan, rank: int, *, gpu_memory_bytes: int) -> bytes:
@@ -85,9 +94,14 @@ def lower(rank_plan: RankPlan, rank: int, *, gpu_memory_bytes: int) -> bytes:
     """
     planned = sorted(rank_plan.allocations, key=lambda a: (a.device, a.ordinal))
     placements = [placed for allocation in planned for placed in allocation.placements]
-    launches, windows = _launches_and_windows(rank_plan, placements)
-    tables = [_allocations(planned), _ranges(placements), windows, launches]
-    allocations, ranges, *_ = tables
+    calls = rank_plan.iteration.calls()
+    tables = (
+        allocations := _allocations(planned),
+        ranges := _ranges(placements),
+        windows := _windows(placements, calls),
+        launches := _launches(calls),
+        addresses := _addresses(calls),
+    )
     header = np.zeros((), HEADER_DTYPE)
     header["magic"] = MAGIC
     header["version"] = VERSION
@@ -97,6 +111,7 @@ def lower(rank_plan: RankPlan, rank: int, *, gpu_memory_bytes: int) -> bytes:
     header["num_ranges"] = len(ranges)
     header["num_windows"] = len(windows)
     header["num_launches"] = len(launches)
+    header["num_addresses"] = len(addresses)
     header["gpu_memory_bytes"] = gpu_memory_bytes
     header["file_bytes"] = HEADER_DTYPE.itemsize + sum(t.nbytes for t in tables)
     return b"".join(part.tobytes() for part in (header, *tables))
@@ -125,25 +140,33 @@ def _ranges(placements: Sequence[Placement]) -> Records:
     return ranges
 
 
-def _launches_and_windows(
-    rank_plan: RankPlan, placements: Sequence[Placement]
-) -> tuple[Records, Records]:
+def _launches(calls: Calls | None) -> Records:
     """Count by calls that submit work: a graph's nodes are submitted by one."""
-    calls = rank_plan.iteration.calls()
-    if calls is None:
-        return np.zeros(0, LAUNCH_DTYPE), np.zeros(0, WINDOW_DTYPE)
-    launches = np.zeros(len(calls.signature), LAUNCH_DTYPE)
-    launches["signature"] = calls.signature
-    launches["addresses"] = calls.addresses
+    launches = np.zeros(len(calls.signature) if calls else 0, LAUNCH_DTYPE)
+    if calls:
+        launches["signature"] = calls.signature
+        launches["addresses"] = calls.addresses
+        launches["first_address"] = np.cumsum(calls.num_named) - calls.num_named
+        launches["num_addresses"] = calls.num_named
+    return launches
+
+
+def _addresses(calls: Calls | None) -> Records:
+    return calls.named.astype(ADDRESS_DTYPE) if calls else np.zeros(0, ADDRESS_DTYPE)
+
+
+def _windows(placements: Sequence[Placement], calls: Calls | None) -> Records:
+    if not calls:
+        return np.zeros(0, WINDOW_DTYPE)
     rows = [
         (index, *row)
         for index, placed in enumerate(placements)
-        for row in _windows(placed.windows, calls.call_at)
+        for row in _windows_of(placed.windows, calls.call_at)
     ]
-    return launches, np.array(rows, WINDOW_DTYPE)
+    return np.array(rows, WINDOW_DTYPE)
 
 
-def _windows(
+def _windows_of(
     windows: tuple[Window, ...], call_at: npt.NDArray[np.int64]
 ) -> Iterator[tuple[int, ...]]:
     """Put the windows of a range in calls; none begins or ends within one."""

@@ -212,11 +212,6 @@ def refuse_windows(
             f"and backend {backend} replays only what is resident or zero-copy; "
             "replay with --backend vmm, or compile with --policy reuse"
         )
-    if any(rank_plan.iteration.sequence is None for rank_plan in plan.ranks):
-        raise PlanError(
-            "the plan has windows, and does not say which launches they are for: an "
-            "older transit made it; compile it again"
-        )
     if not (simulated_gpu or try_windows):
         raise PlanError(
             "the plan has windows (memory that comes and goes within an iteration). "

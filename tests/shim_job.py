@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import struct
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
+from transit.compiler.arrays import mix
 from transit.runtime.status import ProcessStatus
 
 MIB = 1 << 20
@@ -20,7 +23,7 @@ NEVER = 2**32 - 1  # used in host memory
 Range = tuple[int, int, int]  # offset, bytes, placement
 Planned = tuple[int, int, Sequence[Range]]  # ordinal, bytes, ranges
 Window = tuple[int, int, int, int, int, int, int]  # as FlatWindow
-Launch = tuple[int, int]  # signature, addresses
+Launch = tuple[int, Collection[int]]  # signature, and the addresses it names
 
 # What every script of a job starts with.
 PRELUDE = """
@@ -54,7 +57,7 @@ def flat_plan(
     windows: Sequence[Window] = (),
     launches: Sequence[Launch] = (),
     gpu_memory_bytes: int = 64 * MIB,
-    version: int = 2,
+    version: int = 3,
     rank: int = 0,
     device: int = 0,
 ) -> bytes:
@@ -75,7 +78,11 @@ def flat_plan(
             ranges += struct.pack("<QQII", offset, length, placement, 0)
         num_ranges += len(parts)
     rest = b"".join(struct.pack("<8I", *window, 0) for window in windows)
-    rest += b"".join(struct.pack("<QQ", *launch) for launch in launches)
+    named: list[int] = []
+    for signature, own in launches:
+        rest += struct.pack("<QQII", signature, _hash(own), len(named), len(own))
+        named += sorted(own)
+    rest += struct.pack(f"<{len(named)}Q", *named)
     header = struct.pack(
         "<8sIIIIIIIIQQ",
         b"TRNSPLAN",
@@ -86,11 +93,15 @@ def flat_plan(
         num_ranges,
         len(windows),
         len(launches),
-        0,
+        len(named),
         gpu_memory_bytes,
         56 + len(allocations) + len(ranges) + len(rest),
     )
     return header + allocations + ranges + rest
+
+
+def _hash(addresses: Collection[int]) -> int:
+    return int(mix(np.array([*addresses], np.uint64)).sum(dtype=np.uint64))
 
 
 def whole(ordinal: int, size: int, placement: int) -> Planned:

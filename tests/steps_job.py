@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import struct
 import sys
 import threading
 from pathlib import Path
@@ -21,6 +22,7 @@ from transit.examples import layers
 from transit.examples.layers import Gpu, Tensor
 
 PIECE = 2 << 20
+BUFFER_POINTER, BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_...
 Step = dict[str, Any]
 
 
@@ -51,14 +53,36 @@ class Job:
         assert error == cu.CUresult.CUDA_SUCCESS
 
     def scale(
-        self, to: list[int], source: list[int], value: float, stream: int = 0
+        self,
+        to: list[int],
+        source: list[int],
+        value: float,
+        stream: int = 0,
+        stale: list[int] | None = None,
     ) -> None:
         y, x = self._tensor(to), self._tensor(source)
+        if stale:
+            words = y.address, x.address, value, y.size, self._tensor(stale).address
+            self._launch_scale(struct.pack("<QQfxxxxQQ", *words), stream)
+            return
         self.gpus[stream].launch(
             *("scale", (1, 1), (1, 1)),
             *((y.address, ctypes.c_void_p), (x.address, ctypes.c_void_p)),
             *((value, ctypes.c_float), (y.size, ctypes.c_size_t)),
         )
+
+    def _launch_scale(self, parameters: bytes, stream: int) -> None:
+        """Launch it with a block of parameters, which may be longer than they are."""
+        buffer = ctypes.create_string_buffer(parameters, len(parameters))
+        size = ctypes.c_size_t(len(parameters))
+        extra = (ctypes.c_void_p * 5)(
+            *(BUFFER_POINTER, ctypes.addressof(buffer)),
+            *(BUFFER_SIZE, ctypes.addressof(size), 0),
+        )
+        gpu = self.gpus[stream]
+        shape = 1, 1, 1, 1, 1, 1, 0, gpu.stream, 0, ctypes.addressof(extra)
+        (error,) = cu.cuLaunchKernel(gpu._function("scale"), *shape)
+        assert error == cu.CUresult.CUDA_SUCCESS, error
 
     def fill(self, to: list[int], value: float, stream: int = 0) -> None:
         y = self._tensor(to)

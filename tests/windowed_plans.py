@@ -23,7 +23,6 @@ from shim_job import (
     flat_plan,
 )
 
-from transit.compiler.arrays import mix
 from transit.runtime.status import ProcessStatus
 from transit.traces.signatures import signatures
 
@@ -55,8 +54,16 @@ LAUNCHES = {
 }
 
 
+NAMING = ("to", "source", "stale")
+
+
 def scale(to: Part, source: Part, value: float = 1.25, stream: int = 0) -> Step:
     return {"op": "scale", "to": to, "source": source, "value": value, "stream": stream}
+
+
+def with_stale(step: Step, part: Part) -> Step:
+    """Let a kernel name a part in a word that it does not look at."""
+    return step | {"stale": part}
 
 
 def copy(to: Part, source: Part, stream: int = 0) -> Step:
@@ -134,12 +141,10 @@ class WindowedJob:
         return ranges
 
     def _launch(self, step: Step) -> Launch:
-        parts = {tuple(step[key]) for key in ("to", "source") if key in step}
+        parts = {tuple(step[key]) for key in NAMING if key in step}
         offsets = self._offsets()
-        named = [offsets[buffer] + first * PIECE for buffer, first, _ in parts]
-        hashes = mix(np.array(sorted(set(named)), np.uint64))
-        total = int(hashes.sum(dtype=np.uint64))
-        return signature(*LAUNCHES[step["op"]]), total
+        named = {offsets[buffer] + first * PIECE for buffer, first, _ in parts}
+        return signature(*LAUNCHES[step["op"]]), named
 
     def run(
         self,

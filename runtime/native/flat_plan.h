@@ -1,7 +1,7 @@
 // The flat plan: what `transit replay` lowers one rank of plan.json to, for the shim to
 // mmap. Little-endian; mirrored by NumPy dtypes in runtime/flat_plan.py; a change of
 // layout is a new version. File: header, allocations (sorted by device, ordinal),
-// ranges, windows (sorted by range, first), launches.
+// ranges, windows (sorted by range, first), launches, addresses.
 #pragma once
 
 #include <stdint.h>
@@ -9,7 +9,7 @@
 namespace transit {
 
 constexpr char kFlatPlanMagic[8] = {'T', 'R', 'N', 'S', 'P', 'L', 'A', 'N'};
-constexpr uint32_t kFlatPlanVersion = 2;
+constexpr uint32_t kFlatPlanVersion = 3;
 
 enum class Placement : uint32_t { kResident = 0, kZeroCopy = 1, kWindowed = 2 };
 inline constexpr uint32_t kNumPlacements = 3;
@@ -23,7 +23,7 @@ struct FlatPlanHeader {
   uint32_t num_ranges;
   uint32_t num_windows;
   uint32_t num_launches;
-  uint32_t reserved;
+  uint32_t num_addresses;
   uint64_t gpu_memory_bytes;  // the budget
   uint64_t file_bytes;        // whole file; a shorter file is truncated
 };
@@ -73,12 +73,14 @@ constexpr uint64_t kAnyAddresses = UINT64_MAX;
 struct FlatLaunch {
   uint64_t signature;  // as traces/FORMAT.md defines it; of a graph without its nodes
   uint64_t addresses;  // hash of the set it names: runtime/native/windows/
+  uint32_t first_address;  // which those are: index into the addresses
+  uint32_t num_addresses;
 };
 
 static_assert(sizeof(FlatPlanHeader) == 56);
 static_assert(sizeof(FlatAllocation) == 32);
 static_assert(sizeof(FlatRange) == 24);
 static_assert(sizeof(FlatWindow) == 32);
-static_assert(sizeof(FlatLaunch) == 16);
+static_assert(sizeof(FlatLaunch) == 24);
 
 }  // namespace transit

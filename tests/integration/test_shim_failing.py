@@ -29,7 +29,7 @@ def windowed(*windows: Window, num_launches: int = 8) -> bytes:
         [whole(0, 2 * MIB, RESIDENT), whole(1, 2 * MIB, WINDOWED)],
         addresses={0: 0, 1: PIECE},
         windows=windows,
-        launches=[(1, 0)] * num_launches,
+        launches=[(1, ())] * num_launches,
     )
 
 
@@ -39,7 +39,7 @@ BAD_PLANS = {
     "truncated": (GOOD_PLAN[:-1], "truncated"),
     "trailing": (GOOD_PLAN + b"x", "contradict"),
     "foreign": (b"PAR1" + GOOD_PLAN[4:], "not a flat plan"),
-    "newer": (flat_plan([], version=3), "version 3"),
+    "newer": (flat_plan([], version=4), "version 4"),
     "other rank": (flat_plan([], rank=3), "rank 3"),
     "unsorted": (
         flat_plan([whole(1, MIB, RESIDENT), whole(0, MIB, RESIDENT)]),

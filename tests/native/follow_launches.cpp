@@ -12,7 +12,11 @@ namespace {
 
 std::vector<transit::FlatLaunch> read_launches(uint64_t count) {
   std::vector<transit::FlatLaunch> launches(count);
-  if (fread(launches.data(), sizeof(launches[0]), count, stdin) != count) exit(2);
+  for (auto& launch : launches) {
+    uint64_t words[2];
+    if (fread(words, sizeof(words), 1, stdin) != 1) exit(2);
+    launch = {words[0], words[1], 0, 0};
+  }
   return launches;
 }
 

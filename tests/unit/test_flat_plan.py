@@ -129,11 +129,15 @@ def windowed(draw: st.DrawFn) -> tuple[Sequence, tuple[Window, ...]]:
     """Calls of a few launches each, and windows of one range."""
     num_positions = draw(st.lists(st.integers(1, 4), min_size=1, max_size=8))
     count = len(num_positions)
-    words = st.lists(st.integers(0, 2**64 - 1), min_size=count, max_size=count)
+    words = st.integers(0, 2**64 - 1)
+    signatures = draw(st.lists(words, min_size=count, max_size=count))
+    named = [draw(st.lists(words, max_size=3, unique=True)) for _ in num_positions]
     calls = Sequence(
-        np.array(draw(words), np.uint64),
-        np.array(draw(words), np.uint64),
+        np.array(signatures, np.uint64),
         np.array(num_positions, np.int64),
+        np.array([len(own) for own in named], np.int64),
+        np.zeros(count, np.bool_),
+        np.array([word for own in named for word in sorted(own)], np.uint64),
     )
     ends = sorted(draw(st.lists(st.integers(0, count - 1), min_size=1, unique=True)))
     # Each call that was drawn ends a window; the next one begins after it.
@@ -188,8 +192,17 @@ def test_windows_are_lowered_to_calls(
         0,
         gpu_memory_bytes=3 << 30,
     )
-    end = len(flat) - count * flat_plan.LAUNCH_DTYPE.itemsize
+    header = np.frombuffer(flat, flat_plan.HEADER_DTYPE, 1)[0]
+    assert header["num_launches"] == count
+    addresses = len(flat) - calls.named.nbytes
+    end = addresses - count * flat_plan.LAUNCH_DTYPE.itemsize
+    named = np.frombuffer(flat, flat_plan.ADDRESS_DTYPE, len(calls.named), addresses)
+    assert header["num_addresses"] == len(named)
+    assert named.tolist() == calls.named.tolist()
     sequence = np.frombuffer(flat, flat_plan.LAUNCH_DTYPE, count, end)
+    assert sequence["num_addresses"].tolist() == calls.num_named.tolist()
+    ends = sequence["first_address"] + sequence["num_addresses"]
+    assert ends.tolist() == np.cumsum(calls.num_named).tolist()
     assert sequence["signature"].tolist() == calls.signature.tolist()
     assert sequence["addresses"].tolist() == calls.addresses.tolist()
     start = end - len(windows) * flat_plan.WINDOW_DTYPE.itemsize

@@ -35,7 +35,7 @@ def document() -> dict[str, Any]:
     """A valid plan: one rank, 5 MiB of which 2 MiB are zero-copy."""
     return {
         "format": "transit-plan",
-        "version": 3,
+        "version": 4,
         "producer": "transit 0.1.0",
         "policy": "reuse",
         "gpu_memory_bytes": 8 * MIB,
@@ -167,7 +167,7 @@ def test_a_folder_that_is_not_there_is_named(plan: Plan, tmp_path: Path) -> None
         (b"[" * 100_000, "nested too deeply|not JSON"),
         (b"[]", 'not a transit-plan file (its "format" is not "transit-plan")'),
         (b'{"format": "transit-trace", "version": 1}', "not a transit-plan file"),
-        (b'{"format": "transit-plan", "version": 3}', "producer: Field required"),
+        (b'{"format": "transit-plan", "version": 4}', "producer: Field required"),
         (b'{"format": "transit-plan", "version": "1"}', "version"),
         (b'{"format": "transit-plan", "version": true}', "version"),
         (b'{"format": "transit-plan", "version": 0}', "version"),
@@ -217,16 +217,23 @@ def window(first: int = 2, last: int = 4, **other: Any) -> dict[str, Any]:
 
 
 def windowed(value: dict[str, Any], *windows: dict[str, Any]) -> None:
-    """Let what was zero-copy come and go."""
+    """Let what was zero-copy come and go; each launch is a call."""
+    submitted(value, *[1] * value["ranks"][0]["iteration"]["launches"])
     placement = allocation(value)["placements"][1]
     placement.update(placement="windowed", windows=list(windows))
     value["summary"].update(zero_copy_bytes=0, window_bytes=2 * MIB)
 
 
 def submitted(value: dict[str, Any], *num_positions: int) -> None:
-    """Let calls submit so many launches each."""
-    words = np.zeros(len(num_positions), np.uint64)
-    sequence = Sequence(words, words, np.array(num_positions, np.int64))
+    """Let calls submit so many launches each, and name nothing."""
+    zeros = np.zeros(len(num_positions), np.uint64)
+    sequence = Sequence(
+        signature=zeros,
+        num_positions=np.array(num_positions, np.int64),
+        num_named=zeros.astype(np.int64),
+        is_graph=zeros.astype(np.bool_),
+        named=zeros[:0],
+    )
     value["ranks"][0]["iteration"]["sequence"] = sequence.encode()
 
 
@@ -266,16 +273,11 @@ def test_windows_may_go_around(windows: list[dict[str, Any]], tmp_path: Path) ->
     assert json.loads((tmp_path / "plan.json").read_text()) == value
 
 
-def test_windows_are_enacted_on_vmm_by_plans_that_know_the_launches(
-    tmp_path: Path,
-) -> None:
-    value = document() | {"version": 2}
+def test_windows_are_enacted_on_vmm(tmp_path: Path) -> None:
+    value = document()
     windowed(value, window(1, 5))
-    old = load(write(tmp_path / "old.json", value))
-    with pytest.raises(PlanError, match="compile it again"):
-        refuse_windows(old, "vmm", simulated_gpu=True, try_windows=False)
     submitted(value, 1, 4, 7)
-    plan = load(write(tmp_path / "plan.json", value | {"version": 3}))
+    plan = load(write(tmp_path / "plan.json", value))
     refuse_windows(plan, "vmm", simulated_gpu=True, try_windows=False)
     refuse_windows(plan, "vmm", simulated_gpu=False, try_windows=True)
     with pytest.raises(PlanError, match="--try-windows"):
@@ -288,6 +290,23 @@ def test_what_version_1_was_is_read(tmp_path: Path, plan: Plan) -> None:
     old = document() | {"version": 1}
     old["ranks"][0]["rank"] = old["ranks"][0].pop("ranks")[0]
     assert load(write(tmp_path / "old.json", old)) == plan
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_older_plans_are_read_if_they_have_no_windows(
+    version: int, tmp_path: Path, plan: Plan
+) -> None:
+    """Their launches, if they have any, do not say what they name."""
+    value = document() | {"version": version}
+    value["ranks"][0]["iteration"]["sequence"] = "of another format"
+    if version == 2:
+        del value["ranks"][0]["iteration"]["sequence"]
+    assert load(write(tmp_path / "old.json", value)) == plan
+    windowed(value, window(1, 5))
+    if version == 2:
+        del value["ranks"][0]["iteration"]["sequence"]
+    with pytest.raises(PlanError, match=r"old\.json: .*compile the trace again"):
+        load(write(tmp_path / "old.json", value))
 
 
 @pytest.mark.parametrize(
@@ -374,6 +393,10 @@ CONTRADICTIONS: dict[str, tuple[Edit, str]] = {
     "windows of what is resident": (
         lambda v: allocation(v)["placements"][0].update(windows=[window()]),
         f"{PLACE}.placements[0]: what is windowed has windows",
+    ),
+    "windows of launches that are not there": (
+        lambda v: (windowed(v, window()), v["ranks"][0]["iteration"].pop("sequence")),
+        "ranks[0]: there are windows, but not the launches that they are for; compile",
     ),
     "windows overlap": (
         lambda v: windowed(v, window(0, 4), window(4, 6)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,8 @@ def test_addresses_are_hashed_as_a_set_from_the_lowest_on() -> None:
         mix(far + 64),
         0,
     ]
+    assert found.num_named.tolist() == [2, 1, 0]
+    assert found.named.tolist() == [0, far + 512, far + 64]
     assert found.num_positions.tolist() == [1, 1, 1]
     recorded = trace.table(0, "launches")["signature"].to_pylist()
     assert found.signature.tolist() == recorded[:3]
@@ -69,6 +72,7 @@ def test_what_has_no_place_does_not_count() -> None:
     trace = make_trace([Chunk(PIECE_BYTES), Chunk(PIECE_BYTES)], [launch])
     found = sequence_of(trace, planned(0, 0), planned(1, None))
     assert found.addresses.tolist() == [mix(8)]
+    assert found.named.tolist() == [8]
 
 
 def test_a_graph_is_one_call_known_by_its_name(tmp_path: Path) -> None:
@@ -82,6 +86,18 @@ def test_a_graph_is_one_call_known_by_its_name(tmp_path: Path) -> None:
     assert int(found.signature[1]) == signature
     assert int(found.addresses[1]) == ANY_ADDRESSES
     assert int(found.addresses[0]) == mix(0)  # the weight of layer 0, and no more
+    assert found.num_named.tolist() == [1, 0]
+    assert found.is_graph.tolist() == [False, True]
+
+
+def test_an_iteration_may_be_graphs_alone(tmp_path: Path) -> None:
+    loop = in_graphs(LayeredLoop().tables())
+    trace = Trace.open(write_tables(tmp_path / "t", {0: loop}))
+    steady = iteration.find(trace, 0)
+    graphs = replace(steady, launch_ids=steady.launch_ids[1:])
+    found = find_sequence(trace, 0, graphs, (planned(0, 0),))
+    assert found.is_graph.all()
+    assert len(found.named) == 0
 
 
 def test_ranks_whose_memory_lies_elsewhere_have_the_same_sequence(

@@ -48,7 +48,8 @@ uint64_t bytes_needed(const FlatPlanHeader& header) {
          uint64_t{header.num_allocations} * sizeof(FlatAllocation) +
          uint64_t{header.num_ranges} * sizeof(FlatRange) +
          uint64_t{header.num_windows} * sizeof(FlatWindow) +
-         uint64_t{header.num_launches} * sizeof(FlatLaunch);
+         uint64_t{header.num_launches} * sizeof(FlatLaunch) +
+         uint64_t{header.num_addresses} * sizeof(uint64_t);
 }
 
 std::string check_header(const FlatPlanHeader& header, uint64_t bytes, uint32_t rank) {
@@ -94,7 +95,9 @@ Plan::Plan(const char* file)
       ranges_(
           reinterpret_cast<const FlatRange*>(allocations_ + header_->num_allocations)),
       windows_(reinterpret_cast<const FlatWindow*>(ranges_ + header_->num_ranges)),
-      launches_(reinterpret_cast<const FlatLaunch*>(windows_ + header_->num_windows)) {}
+      launches_(reinterpret_cast<const FlatLaunch*>(windows_ + header_->num_windows)),
+      addresses_(reinterpret_cast<const uint64_t*>(launches_ + header_->num_launches)) {
+}
 
 const Plan* Plan::load(const std::string& path, uint32_t rank, std::string* error) {
   const Mapping mapping = map_file(path, error);
@@ -124,7 +127,8 @@ std::string Plan::check() const {
              std::to_string(allocation->device) + ": " + error;
     }
   }
-  return check_windows();
+  const std::string error = check_windows();
+  return error.empty() ? check_launches() : error;
 }
 
 std::string Plan::check_ranges(const FlatAllocation& allocation) const {
@@ -181,6 +185,20 @@ std::string Plan::check_windows() const {
     }
   }
   return next == header_->num_windows ? std::string{} : "a window has no range";
+}
+
+std::string Plan::check_launches() const {
+  for (const FlatLaunch& launch : launches()) {
+    if (uint64_t{launch.first_address} + launch.num_addresses >
+        header_->num_addresses) {
+      return "a launch names addresses that are not there";
+    }
+    const auto addresses = addresses_of(launch);
+    if (!std::is_sorted(addresses.begin(), addresses.end())) {
+      return "the addresses of a launch are not in order";
+    }
+  }
+  return {};
 }
 
 Entries<FlatWindow> Plan::windows_of(const FlatRange& range) const {

@@ -74,6 +74,11 @@ class Plan {
   // The iteration, as the job submits it.
   Entries<FlatLaunch> launches() const { return {launches_, header_->num_launches}; }
 
+  // What a launch names, from the lowest address on, rising.
+  Entries<uint64_t> addresses_of(const FlatLaunch& launch) const {
+    return {addresses_ + launch.first_address, launch.num_addresses};
+  }
+
   uint64_t gpu_memory_bytes() const { return header_->gpu_memory_bytes; }
 
  private:
@@ -83,12 +88,14 @@ class Plan {
   std::string check() const;
   std::string check_ranges(const FlatAllocation& allocation) const;
   std::string check_windows() const;
+  std::string check_launches() const;
 
   const FlatPlanHeader* header_;
   const FlatAllocation* allocations_;
   const FlatRange* ranges_;
   const FlatWindow* windows_;
   const FlatLaunch* launches_;
+  const uint64_t* addresses_;
 };
 
 }  // namespace transit

@@ -18,7 +18,7 @@ Aligner::Aligner(const FlatLaunch* launches, uint32_t count)
       run_(std::min(count, Run::kMaxLength)) {}
 
 Aligner::Step Aligner::next(uint64_t signature, uint64_t addresses) {
-  const FlatLaunch launch{signature, addresses};
+  const FlatLaunch launch{signature, addresses, 0, 0};
   if (!is_locked_) return search(launch);
   if (launches_[position_].signature == signature) return take(0, launch);
   const uint32_t num_skipped = find_ahead(launch);

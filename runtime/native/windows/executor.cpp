@@ -53,6 +53,7 @@ Executor::Executor(const Plan& plan, CUdevice device, CUcontext context,
       gates_(transfers_),
       aligner_(plan.launches().first, plan.launches().count),
       live_pieces_(plan.address_span_bytes(device)),
+      filter_{lowest, plan.address_span_bytes(device), live_pieces_.words()},
       places_(plan.num_ranges()) {}
 
 Outcome Executor::add(const FlatAllocation& allocation) {
@@ -119,43 +120,50 @@ void Executor::after() {
 
 void Executor::follow(const Work& work) {
   const CUstream stream = t_submission.stream;
-  named_.collect(work,
-                 {lowest_, plan_.address_span_bytes(device_), live_pieces_.words()});
+  const bool is_graph = work.kind == Work::Kind::kGraph;
+  named_.collect(work, filter_);
   const bool was_locked = aligner_.is_locked();
   const Aligner::Step step =
-      aligner_.next(signature_of(work),
-                    work.kind == Work::Kind::kGraph ? kAnyAddresses : named_.hash());
+      aligner_.next(signature_of(work), is_graph ? kAnyAddresses : named_.hash());
   count(step);
-  // Another graph may look the same when it is launched.
-  const bool is_known = step.is_exact && work.kind != Work::Kind::kGraph;
   gates_.close_all(stream);
-  if (step.where == Aligner::Where::kPlanned) {
-    if (step.is_newly_locked) begin_iteration_at(step.position, stream);
-    const uint32_t num_launches = timetable_.num_launches();
-    for (uint32_t left = step.num_skipped; left > 0; --left) {
-      const uint32_t skipped = (step.position + num_launches - left) % num_launches;
-      advance_to(skipped);
-      enter(skipped, stream, false);
-      leave(skipped);
-    }
-    advance_to(step.position);
-    enter(step.position, stream, is_known);
-    t_submission.is_planned = true;
-    t_submission.position = step.position;
-    if (is_known) return;
-  }
   if (was_locked && !aligner_.is_locked()) stop_loading();
+  if (step.where != Aligner::Where::kPlanned) {
+    return use_unplanned(stream, {nullptr, 0}, false, doubtful_until());
+  }
+  const auto planned = plan_.addresses_of(plan_.launches().first[step.position]);
+  // Another graph may look the same when it is launched.
+  const bool is_known = !is_graph && (step.is_exact || names_all_of(planned));
+  begin_planned(step, stream, is_known);
+  if (step.is_exact && !is_graph) return;
   // The plan's own launch on other memory will be so every time: what it names lies
   // where the plan takes what was there for dead.
-  const bool is_elsewhere = step.where == Aligner::Where::kPlanned && !step.is_exact;
-  const uint64_t until = is_elsewhere ? UINT64_MAX : doubtful_until();
-  for (const CUdeviceptr address : named_) {
-    use_unplanned(stream, address - lowest_, until);
+  use_unplanned(stream, planned, is_known, UINT64_MAX);
+}
+
+void Executor::begin_planned(const Aligner::Step& step, CUstream stream,
+                             bool is_known) {
+  if (step.is_newly_locked) begin_iteration_at(step.position, stream);
+  const uint32_t num_launches = timetable_.num_launches();
+  for (uint32_t left = step.num_skipped; left > 0; --left) {
+    const uint32_t skipped = (step.position + num_launches - left) % num_launches;
+    advance_to(skipped);
+    enter(skipped, stream, false);
+    leave(skipped);
   }
-  if (named_.is_whole()) return;
-  for (const auto& place : places_) {
-    if (place != nullptr) use_unplanned(stream, *place, doubtful_until());
-  }
+  advance_to(step.position);
+  enter(step.position, stream, is_known);
+  t_submission.is_planned = true;
+  t_submission.position = step.position;
+}
+
+// Of those in memory that is there.
+bool Executor::names_all_of(const Entries<uint64_t>& planned) const {
+  return named_.is_whole() &&
+         std::all_of(planned.begin(), planned.end(), [this](uint64_t offset) {
+           const CUdeviceptr address = lowest_ + offset;
+           return named_.contains(address) || !filter_.accepts(address);
+         });
 }
 
 // Time never goes back: the lap only counts up.
@@ -251,15 +259,33 @@ void Executor::stop_loading() {
   }
 }
 
+// What the work at hand names beyond what is planned for it; and unless it is known to
+// do what is planned, that too.
+void Executor::use_unplanned(CUstream stream, const Entries<uint64_t>& planned,
+                             bool is_known, uint64_t until) {
+  for (const CUdeviceptr address : named_) {
+    const uint64_t offset = address - lowest_;
+    const bool is_planned = std::binary_search(planned.begin(), planned.end(), offset);
+    if (is_planned && is_known) continue;
+    visit_places_from(offset, [&](Place& place) {
+      use_unplanned(stream, place, is_planned ? 0 : until);
+    });
+  }
+  if (named_.is_whole()) return;
+  for (const auto& place : places_) {
+    if (place != nullptr) use_unplanned(stream, *place, doubtful_until());
+  }
+}
+
 // How far what is named extends is not known: to the allocation's end at most.
-void Executor::use_unplanned(CUstream stream, uint64_t offset, uint64_t until) {
+template <typename Visit>
+void Executor::visit_places_from(uint64_t offset, const Visit& visit) {
   const FlatAllocation* allocation = find_allocation(offset);
   if (allocation == nullptr) return;
   const uint64_t within = offset - allocation->address_offset;
   for (const FlatRange& range : plan_.ranges_of(*allocation)) {
     Place* place = places_[plan_.index_of(range)].get();
-    if (place == nullptr || range.offset + range.bytes <= within) continue;
-    use_unplanned(stream, *place, until);
+    if (place != nullptr && range.offset + range.bytes > within) visit(*place);
   }
 }
 
@@ -267,6 +293,7 @@ void Executor::use_unplanned(CUstream stream, uint64_t offset, uint64_t until) {
 // for all work since it came there.
 void Executor::use_unplanned(CUstream stream, Place& place, uint64_t until) {
   place.doubt(until);
+  place.suspect();
   for (const auto& seat : place.seats()) {
     if (seat->is_settled()) continue;
     auto load = transfers_.withdraw(seat.get());

@@ -39,15 +39,20 @@ class Executor : public Follower {
 
  private:
   void follow(const Work& work);
+  void begin_planned(const Aligner::Step& step, CUstream stream, bool is_known);
   void begin_iteration_at(uint32_t position, CUstream stream);
   void enter(uint32_t position, CUstream stream, bool is_known);
   void leave(uint32_t position);
   void stop_loading();
 
-  void use_unplanned(CUstream stream, uint64_t offset, uint64_t doubtful_until);
+  void use_unplanned(CUstream stream, const Entries<uint64_t>& planned, bool is_known,
+                     uint64_t doubtful_until);
   void use_unplanned(CUstream stream, Place& place, uint64_t doubtful_until);
+  template <typename Visit>
+  void visit_places_from(uint64_t offset, const Visit& visit);
 
   bool names_places() const;
+  bool names_all_of(const Entries<uint64_t>& planned) const;
   const FlatAllocation* find_allocation(uint64_t offset) const;
 
   void gate(const Place& place, CUstream stream);
@@ -78,6 +83,7 @@ class Executor : public Follower {
   StreamLog streams_;
   NamedAddresses named_;
   LivePieces live_pieces_;
+  const AddressFilter filter_;
   std::vector<std::unique_ptr<Place>> places_;             // by range
   std::map<uint64_t, const FlatAllocation*> allocations_;  // with places, by offset
 

@@ -76,22 +76,27 @@ void NamedAddresses::add_words(const void* bytes, size_t num_bytes, size_t offse
   }
 }
 
-// The table is never cleared: a slot counts only if the address it names names it too.
 void NamedAddresses::add(CUdeviceptr address) {
   if (count_ == kMaxAddresses) {
     is_whole_ = false;
     return;
   }
-  auto slot = static_cast<uint16_t>(address * 0x9E3779B97F4A7C15u >> 51u);
-  static_assert(kNumSlots == 1u << (64u - 51u));
-  while (slots_[slot] < count_ && slot_of_[slots_[slot]] == slot) {
-    if (addresses_[slots_[slot]] == address) return;
-    slot = static_cast<uint16_t>((slot + 1) % kNumSlots);
-  }
+  const uint16_t slot = slot_for(address);
+  if (is_taken(slot)) return;
   slots_[slot] = static_cast<uint16_t>(count_);
   slot_of_[count_] = slot;
   addresses_[count_++] = address;
   hash_ += mix(address - filter_.lowest);
+}
+
+// The table is never cleared: a slot counts only if the address it names names it too.
+uint16_t NamedAddresses::slot_for(CUdeviceptr address) const {
+  auto slot = static_cast<uint16_t>(address * 0x9E3779B97F4A7C15u >> 51u);
+  static_assert(kNumSlots == 1u << (64u - 51u));
+  while (is_taken(slot) && addresses_[slots_[slot]] != address) {
+    slot = static_cast<uint16_t>((slot + 1) % kNumSlots);
+  }
+  return slot;
 }
 
 }  // namespace transit

@@ -29,6 +29,8 @@ class NamedAddresses {
   const CUdeviceptr* begin() const { return addresses_; }
   const CUdeviceptr* end() const { return addresses_ + count_; }
 
+  bool contains(CUdeviceptr address) const { return is_taken(slot_for(address)); }
+
   uint64_t hash() const { return hash_; }
 
   // False if there may be more than were found.
@@ -43,6 +45,12 @@ class NamedAddresses {
   void collect_from_buffer(void** extra);
   void add_words(const void* bytes, size_t num_bytes, size_t offset);
   void add(CUdeviceptr address);
+
+  // The one that holds the address, or that where it would go.
+  uint16_t slot_for(CUdeviceptr address) const;
+  bool is_taken(uint16_t slot) const {
+    return slots_[slot] < count_ && slot_of_[slots_[slot]] == slot;
+  }
 
   AddressFilter filter_{};
   uint64_t hash_ = 0;

@@ -20,12 +20,14 @@ void Place::load(const FlatWindow& window, Transfers::Load times, uint64_t now) 
   if (!is_loading) return;
   since_ = now;
   is_stored_ = false;
+  is_suspect_ = false;
 }
 
 void Place::release(const FlatWindow& window, uint64_t time, const Events& after,
                     uint64_t now) {
   const bool is_doubtful = now < doubtful_until_;
-  const bool is_stale = (window.flags & kWritesBack) != 0 && !is_stored_;
+  const bool is_stale =
+      ((window.flags & kWritesBack) != 0 || is_suspect_) && !is_stored_;
   const bool is_used = window.home != kNever || is_doubtful;
   bool is_leaving = false;
   for (const auto& seat : seats_) {
@@ -38,6 +40,11 @@ void Place::release(const FlatWindow& window, uint64_t time, const Events& after
   if (!is_leaving) return;
   is_nowhere_ = !is_used;
   since_ = now;
+}
+
+void Place::suspect() {
+  is_stored_ = false;
+  is_suspect_ = true;
 }
 
 void Place::bring_home() {

@@ -41,6 +41,9 @@ class Place {
   // both ways.
   void doubt(uint64_t until) { doubtful_until_ = std::max(doubtful_until_, until); }
 
+  // It may be written now, though it is not planned to be.
+  void suspect();
+
   // It may be used in host memory from now on. Waits for what moves it there.
   void bring_home();
 
@@ -53,6 +56,7 @@ class Place {
   uint64_t doubtful_until_ = 0;
   bool is_nowhere_ = false;  // when it is not on the GPU
   bool is_stored_ = false;   // since it was last written
+  bool is_suspect_ = false;  // since it was loaded
 };
 
 }  // namespace transit
