@@ -18,7 +18,7 @@ from transit.errors import JobError
 log = logging.getLogger(__name__)
 
 MAGIC = b"TRNSSTAT"
-VERSION = 3  # of the file
+VERSION = 4  # of the file
 REPORT_VERSION = 1  # of the JSON object
 
 # Mirrors StatusFile in runtime/native/status_file.h.
@@ -52,8 +52,6 @@ COUNTERS = (
     "launches_unlocked",
     "locks",
     "laps",
-    "laps_h2d_bytes",
-    "laps_d2h_bytes",
     "held_back_ns",
 )
 NUM_LAP_TIMES = 32
@@ -130,8 +128,6 @@ class ProcessStatus:
     launches_unlocked: int
     locks: int
     laps: int
-    laps_h2d_bytes: int
-    laps_d2h_bytes: int
     held_back_ns: int
     lap_ns: tuple[int, ...]  # of the last laps, in turn
     placement_failures: int

@@ -9,6 +9,7 @@
 #include "capture.h"
 #include "context.h"
 #include "memory.h"
+#include "process.h"
 
 namespace simgpu {
 namespace {
@@ -46,8 +47,10 @@ void wait_value(CUstream handle, CUdeviceptr address, Word value, unsigned flags
     const auto* word = reinterpret_cast<const Word*>(address);
     const unsigned condition = flags & ~unsigned{CU_STREAM_WAIT_VALUE_FLUSH};
     while (self.context.error == CUDA_SUCCESS &&
-           !reached(__atomic_load_n(word, __ATOMIC_ACQUIRE), value, condition))
+           !reached(__atomic_load_n(word, __ATOMIC_ACQUIRE), value, condition)) {
       pause_briefly();
+      self.occupied_until(now_ns());
+    }
   });
 }
 

@@ -13,13 +13,14 @@ from transit.units import format_ns
 
 MS = 1_000_000
 MIB = 1 << 20
-EXPECTED = Expected(rank=0, step_ns=100 * MS, h2d_bytes=6 * MIB, d2h_bytes=4 * MIB)
+EXPECTED = Expected(rank=0, step_ns=100 * MS, calls=100, copied_bytes=10 * MIB)
 # Twenty laps of a hundred launches, and two before them.
 AS_PLANNED = {
     "windowed_peak_bytes": 8 * MIB,
     "laps": 20,
-    "laps_h2d_bytes": 20 * 6 * MIB,
-    "laps_d2h_bytes": 20 * 4 * MIB,
+    "h2d_bytes": 20 * 6 * MIB + 8 * MIB,
+    "d2h_bytes": 20 * 4 * MIB + 8 * MIB,
+    "locks": 1,
     "launches_planned": 2000,
     "launches_unlocked": 200,
     "gates": 500,
@@ -44,8 +45,9 @@ def process(folder: Path, step_ms: int = 150, **changes: Any) -> ProcessStatus:
         ({"launches_inserted": 50, "launches_elsewhere": 50}, MACHINE),
         ({"loads_without_room": 3}, "3 chunks .* for lack of room"),
         ({"transfer_failures": 2}, "2 transfers of windows failed"),
-        ({"laps_h2d_bytes": 20 * 8 * MIB}, "12.00 MiB .* the plan has 10.00 MiB"),
-        ({"laps_d2h_bytes": 0, "laps_h2d_bytes": 20 * 10 * MIB}, MACHINE),
+        ({"h2d_bytes": 168 * MIB}, "copied 240.00 MiB, .* has 200.00 MiB for as many"),
+        # So much more when the job is found thrice.
+        ({"h2d_bytes": 168 * MIB, "locks": 3}, MACHINE),
         # Skipped launches make nothing slower.
         ({"launches_skipped": 900}, MACHINE),
         # The first of several.

@@ -14,6 +14,7 @@
   CALL(cuCtxSynchronize)                       \
   CALL(cuDeviceGetAttribute)                   \
   CALL(cuEventCreate)                          \
+  CALL(cuEventElapsedTime)                     \
   CALL(cuEventQuery)                           \
   CALL(cuEventRecord)                          \
   CALL(cuFuncGetName)                          \

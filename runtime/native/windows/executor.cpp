@@ -170,7 +170,7 @@ bool Executor::names_all_of(const Entries<uint64_t>& planned) const {
 void Executor::advance_to(uint32_t position) {
   if (position < position_) {
     ++lap_;
-    laps_.begin();
+    laps_.begin(t_submission.stream);
   }
   position_ = position;
 }
