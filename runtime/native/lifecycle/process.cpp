@@ -1,5 +1,6 @@
 #include "runtime/native/lifecycle/process.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 #include "runtime/native/lifecycle/log.h"
 #include "runtime/native/lifecycle/settings.h"
 #include "runtime/native/status/status.h"
+#include "runtime/native/windows/signature.h"
 #include "runtime/native/windows/windows.h"
 
 namespace transit {
@@ -16,11 +18,13 @@ namespace {
 
 std::atomic<bool> g_active{true};
 std::atomic<const Replay*> g_replay{nullptr};
+std::atomic<bool> g_is_paging{false};
 
 void become_inert() {
   g_active.store(false);
   windows::g_is_on.store(false);
   g_replay.store(nullptr);
+  g_is_paging.store(false);
   status::detach();
 }
 
@@ -42,7 +46,7 @@ BackendChoice choose_backend() {
 
 void pass_through(const std::string& why) {
   status::set_state(ShimState::kPassThrough, BackendKind::kNone);
-  log::failure("%s; the job runs without a plan", why.c_str());
+  log::failure("%s; the job runs as it would without transit", why.c_str());
 }
 
 void start_replay() {
@@ -60,10 +64,21 @@ void start_replay() {
   log::info("replaying %s with %s", path.c_str(), settings().backend);
 }
 
+void start_paging() {
+  if (!can_sign()) {
+    return pass_through(
+        "the driver does not tell functions' parameters: paging takes CUDA 12.4");
+  }
+  g_is_paging.store(true);
+  status::set_state(ShimState::kPaging, BackendKind::kVmm);
+  log::info("paging within %" PRIu64 " bytes", settings().paging_bytes);
+}
+
 void start_once() {
   status::create(settings().run_dir, settings().rank);
   pthread_atfork(nullptr, nullptr, become_inert);
   if (settings().plan_dir != nullptr) return start_replay();
+  if (settings().paging_bytes != 0) return start_paging();
   status::set_state(ShimState::kObserving, BackendKind::kNone);
   log::info("observing");
 }
@@ -76,6 +91,8 @@ void start() {
 }
 
 bool is_active() { return g_active.load(std::memory_order_relaxed); }
+
+bool is_paging() { return g_is_paging.load(std::memory_order_relaxed); }
 
 const Replay* replay() { return g_replay.load(std::memory_order_acquire); }
 

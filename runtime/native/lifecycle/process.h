@@ -22,4 +22,7 @@ bool is_active();
 // Null when there is no plan, or none that can be enacted.
 const Replay* replay();
 
+// Without a plan: memory is paged within settings().paging_bytes.
+bool is_paging();
+
 }  // namespace transit

@@ -42,6 +42,15 @@ uint64_t bytes_of_gib(const char* name) {
   return is_size ? static_cast<uint64_t>(gib * kGib) : 0;
 }
 
+// 0 if unset or no such number.
+uint64_t bytes_of(const char* name) {
+  const char* value = value_of(name);
+  if (value == nullptr) return 0;
+  char* end = nullptr;
+  const unsigned long long bytes = strtoull(value, &end, 10);
+  return *end == '\0' ? bytes : 0;
+}
+
 // getenv's strings may be moved by a later setenv of the job.
 const char* copy_of(const char* name) {
   const char* value = value_of(name);
@@ -59,6 +68,8 @@ const Settings& settings() {
       rank_of_this_process(),
       is_on("TRANSIT_AUDIT"),
       bytes_of_gib("TRANSIT_AUDIT_GIB"),
+      bytes_of("TRANSIT_PAGING_BYTES"),
+      is_on("TRANSIT_PAGING_AHEAD"),
       is_on("TRANSIT_STRICT"),
       is_on("TRANSIT_LOG"),
   };

@@ -13,6 +13,9 @@ struct Settings {
   uint32_t rank;
   bool audit;
   uint64_t audit_bytes;  // of managed memory at most; 0: as the card has room
+  uint64_t
+      paging_bytes;  // the budget when memory is paged without a plan; 0: it is not
+  bool paging_ahead;
   bool strict;
   bool log;
 };

@@ -1,5 +1,5 @@
-// The events of interpose/events.h that concern memory: placing what the plan knows,
-// following all the rest.
+// The events of interpose/events.h that concern memory: placing what is to be
+// placed, following all the rest.
 #include "runtime/native/interpose/events.h"
 
 #include <utility>
@@ -10,6 +10,7 @@
 #include "runtime/native/memory/caller.h"
 #include "runtime/native/memory/placer.h"
 #include "runtime/native/memory/registry.h"
+#include "runtime/native/paging/paging.h"
 
 namespace transit::events {
 namespace {
@@ -59,6 +60,7 @@ CUresult on_mem_alloc(CUdeviceptr* address, size_t bytes, const void* caller) {
   if (!keeps_its_memory(module)) {
     return allocate_movable(device, bytes, module, address);
   }
+  paging::make_room(bytes);
   const CUresult result = real(address, bytes);
   if (result == CUDA_SUCCESS) {
     Allocation allocation;
@@ -78,7 +80,9 @@ CUresult on_mem_free(CUdeviceptr address) {
   if (!entry.is_from_job()) return real(address);
   release_deferred();
   const auto allocation = Registry::instance().take(address);
-  if (allocation && allocation->placed != nullptr) return release_placed(*allocation);
+  if (allocation && (allocation->placed != nullptr || allocation->is_paged)) {
+    return release_placed(*allocation);
+  }
   if (allocation) count_free(*allocation);
   return real(address);
 }
@@ -131,7 +135,8 @@ void on_unmap(CUdeviceptr address, size_t bytes) {
 }
 
 std::optional<Extent> find_placed(CUdeviceptr address) {
-  if (replay() == nullptr && !audited::is_on()) return std::nullopt;
+  const bool may_be_placed = replay() != nullptr || is_paging() || audited::is_on();
+  if (!may_be_placed) return std::nullopt;
   const auto allocation = Registry::instance().find_placed(address);
   if (!allocation) return std::nullopt;
   return Extent{allocation->address, allocation->bytes};

@@ -11,6 +11,7 @@
 #include "runtime/native/memory/audited.h"
 #include "runtime/native/memory/captures.h"
 #include "runtime/native/memory/recorded_addresses.h"
+#include "runtime/native/paging/paging.h"
 #include "runtime/native/status/status.h"
 #include "runtime/native/windows/windows.h"
 
@@ -69,6 +70,14 @@ const FlatAllocation* find_planned(CUdevice device, uint64_t bytes) {
   return planned != nullptr && planned->bytes == bytes ? planned : nullptr;
 }
 
+void report_unplaced(const Allocation& allocation, const Outcome& outcome) {
+  status::add(&StatusFile::placement_failures);
+  log::failure("allocation %u of device %d, %" PRIu64
+               " bytes: %s: %s; left to the driver",
+               Registry::instance().next_ordinal(allocation.device), allocation.device,
+               allocation.bytes, outcome.what, error_name(outcome.result));
+}
+
 // False if the plan cannot be kept for this one.
 bool place(const FlatAllocation& planned, Allocation* allocation) {
   driver().cuCtxGetCurrent(&allocation->context);
@@ -86,17 +95,26 @@ bool place(const FlatAllocation& planned, Allocation* allocation) {
   }
   if (!outcome.ok()) {
     if (is_at_recorded_address) recorded_addresses::give_back(planned);
-    status::add(&StatusFile::placement_failures);
-    log::failure("allocation %u of device %d, %" PRIu64
-                 " bytes: %s: %s; left to the driver",
-                 planned.ordinal, planned.device, planned.bytes, outcome.what,
-                 error_name(outcome.result));
+    report_unplaced(*allocation, outcome);
     return false;
   }
   allocation->address = address;
   allocation->placed = &planned;
   allocation->is_at_recorded_address = is_at_recorded_address;
   return true;
+}
+
+// False if it cannot be paged.
+bool page(Allocation* allocation) {
+  driver().cuCtxGetCurrent(&allocation->context);
+  const DriverScope scope(allocation->context);
+  CUdeviceptr address = 0;
+  const Outcome outcome =
+      paging::allocate(allocation->device, allocation->bytes, &address);
+  if (!outcome.ok()) report_unplaced(*allocation, outcome);
+  allocation->address = address;
+  allocation->is_paged = outcome.ok();
+  return outcome.ok();
 }
 
 // By the driver, or for an audit in its stead.
@@ -111,14 +129,24 @@ CUresult allocate_unplaced(Allocation* allocation) {
     result = served.result;
     if (served.is_managed) allocation->api = TRANSIT_API_AUDITED;
   } else {
+    paging::make_room(allocation->bytes);
     result = driver().cuMemAlloc_v2(&address, allocation->bytes);
   }
   allocation->address = address;
   return result;
 }
 
+// As cuMemFree does, it waits for the device first.
+CUresult release_paged(const Allocation& allocation) {
+  const CUresult waited = driver().cuCtxSynchronize();
+  paging::release(allocation.address);
+  count_free(allocation);
+  return waited;
+}
+
 CUresult release_now(const Allocation& allocation) {
   const DriverScope scope(allocation.context);
+  if (allocation.is_paged) return release_paged(allocation);
   const Ranges ranges = replay()->plan->ranges_of(*allocation.placed);
   windows::remove(*allocation.placed, allocation.is_at_recorded_address);
   const CUresult result = replay()->backend->release(
@@ -128,6 +156,12 @@ CUresult release_now(const Allocation& allocation) {
   }
   count_free(allocation);
   return result;
+}
+
+// What is paged is counted where it moves; what then is too small for it is packed by
+// the driver like all that it is left with.
+bool is_resident(const Allocation& allocation) {
+  return allocation.is_movable && !is_paging();
 }
 
 }  // namespace
@@ -142,7 +176,9 @@ CUresult allocate_movable(CUdevice device, uint64_t bytes, const char* caller,
   allocation.caller = caller;
   allocation.is_movable = true;
   const FlatAllocation* planned = find_planned(device, bytes);
-  if (planned == nullptr || !place(*planned, &allocation)) {
+  const bool is_placed = planned != nullptr ? place(*planned, &allocation)
+                                            : paging::takes(bytes) && page(&allocation);
+  if (!is_placed) {
     const CUresult result = allocate_unplaced(&allocation);
     if (result != CUDA_SUCCESS) return result;
   }
@@ -163,7 +199,8 @@ CUresult release_placed(const Allocation& allocation) {
 }
 
 void release_deferred() {
-  if (replay() == nullptr || captures::any()) return;
+  const bool may_be_placed = replay() != nullptr || is_paging();
+  if (!may_be_placed || captures::any()) return;
   std::vector<Allocation> ready;
   {
     const std::lock_guard<std::mutex> lock(deferred().mutex);
@@ -180,10 +217,10 @@ void count_alloc(const Allocation& allocation) {
                       ranges.bytes(Placement::kResident));
     status::add_bytes(&StatusFile::zero_copy_bytes, &StatusFile::zero_copy_peak_bytes,
                       ranges.bytes(Placement::kZeroCopy));
-  } else if (allocation.is_movable) {
+  } else if (is_resident(allocation)) {
     status::add_bytes(&StatusFile::resident_bytes, &StatusFile::resident_peak_bytes,
                       bytes);
-  } else if (allocation.is_on_device) {
+  } else if (allocation.is_on_device && !allocation.is_paged) {
     status::add(&StatusFile::allocations_passed);
     status::add_bytes(&StatusFile::passed_bytes, &StatusFile::passed_peak_bytes,
                       allocation.bytes);
@@ -199,9 +236,9 @@ void count_free(const Allocation& allocation) {
                            ranges.bytes(Placement::kResident));
     status::subtract_bytes(&StatusFile::zero_copy_bytes,
                            ranges.bytes(Placement::kZeroCopy));
-  } else if (allocation.is_movable) {
+  } else if (is_resident(allocation)) {
     status::subtract_bytes(&StatusFile::resident_bytes, bytes);
-  } else if (allocation.is_on_device) {
+  } else if (allocation.is_on_device && !allocation.is_paged) {
     status::subtract_bytes(&StatusFile::passed_bytes, allocation.bytes);
   }
   if (allocation.is_movable) {

@@ -1,4 +1,5 @@
-// Movable allocations: the plan's placement where it has one, else the driver's.
+// Movable allocations: the plan's placement where it has one, or paged, else the
+// driver's.
 #pragma once
 
 #include "runtime/native/memory/registry.h"

@@ -24,9 +24,12 @@ struct Allocation {
   bool is_on_device = true;
   std::string caller;
 
-  bool is_placed() const { return placed != nullptr || api == TRANSIT_API_AUDITED; }
+  bool is_placed() const {
+    return placed != nullptr || is_paged || api == TRANSIT_API_AUDITED;
+  }
   const FlatAllocation* placed = nullptr;  // by a backend, as this says
   bool is_at_recorded_address = false;     // see recorded_addresses.h
+  bool is_paged = false;                   // by paging/
   CUcontext context = nullptr;             // it was placed in
 
   uint32_t id = 0;                       // set by the registry
