@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from transit.compiler import remaps
 from transit.compiler.arrays import Bools, Floats, Ints, sum_by
 from transit.compiler.haste import HastyLoads
 from transit.compiler.linear import LinearProgram, Term
@@ -62,7 +63,8 @@ def solve(
 class _Bound:
     """The program's variables by what they mean.
 
-    By gap: `absent` (share off the GPU), `loaded` and `stored` (share copied, the
+    By gap: `absent` (share off the GPU) or, if it is dead, `kept` (share that takes up
+    memory all the same), `loaded` and `stored` (share copied, the
     latter summed up since the region was last written). By run: `in_place` (share that
     all accesses reach over the link), `written_in_place` (that all writes do). By slot:
     `step` (its time in ms), `load` and `store` (GiB moved in it), and at its checkpoint
@@ -92,6 +94,7 @@ class _Bound:
         self._add_memory()
         self._add_time()
         self._add_haste()
+        self._add_remaps()
 
     def _add_choices(self) -> None:
         accesses, slots = self.model.accesses, self.slots
@@ -102,8 +105,10 @@ class _Bound:
 
         self.writes = runs_with(accesses.writes)
         possible = accesses.may_be_in_place
-        self.absent = self.program.columns(
-            count, upper=np.where(self.slots.gaps.dead, 0.0, 1.0)
+        dead = self.slots.gaps.dead
+        self.absent = self.program.columns(count, upper=np.where(dead, 0.0, 1.0))
+        self.kept = self.program.columns(
+            count, upper=np.where(dead & self.link.takes_time_to_map, 1.0, 0.0)
         )
         self.in_place = self.program.columns(
             count, upper=np.where(runs_with(~possible), 0.0, 1.0)
@@ -131,6 +136,7 @@ class _Bound:
         self.load = columns(count, cost=weight * GIB / link.load / MS)
         self.store = columns(count, cost=weight * GIB / link.store / MS)
         self.away, self.early, self.late = (columns(count) for _ in range(3))
+        self.held = columns(count)  # GiB of what is dead
         self.unstored, self.used = (columns(count) for _ in range(2))
         # What transfers cost apart from their bytes, in ms, and what of it is ahead.
         self.load_fixed, self.store_fixed = (columns(count, cost=weight) for _ in "ab")
@@ -215,7 +221,8 @@ class _Bound:
     def _add_memory(self) -> None:
         program, count = self.program, len(self.slots)
         slot = np.arange(count)
-        self._add_away(np.flatnonzero(self.is_live))
+        self._add_sum(self.away, self.absent, np.flatnonzero(self.is_live))
+        self._add_sum(self.held, self.kept, np.flatnonzero(~self.is_live))
         self._add_loads(self.early, self.load, self.size)
         self._add_late()
         self._add_fixed()
@@ -226,6 +233,7 @@ class _Bound:
             Term(slot, self.away, -1.0),
             Term(slot, self.early, 1.0),
             Term(slot, self.late, 1.0),
+            Term(slot, self.held, 1.0),
             *self._in_place_at_checkpoints(),
         )
         program.at_most(
@@ -302,14 +310,15 @@ class _Bound:
             self.fixed_behind, self.store_fixed, link.store_fixed_ns * each
         )
 
-    def _add_away(self, live: Ints) -> None:
+    def _add_sum(self, totals: Ints, share: Ints, which: Ints) -> None:
+        """Let totals be what the shares of some gaps are at each checkpoint."""
         gaps = self.slots.gaps
-        covering = live[gaps.num_covered[live] > 0]
+        covering = which[gaps.num_covered[which] > 0]
         self.program.sum_around(
-            self.away,
+            totals,
             gaps.first_covered[covering],
             gaps.num_covered[covering],
-            self.absent[covering],
+            share[covering],
             self.size[covering],
         )
 
@@ -406,6 +415,23 @@ class _Bound:
                 terms.append(Term(window[fits], column, within.load_ns[fits] / MS))
             self.program.at_most(side, *terms)
 
+    def _add_remaps(self) -> None:
+        self.remapped, self.remap_ms = self.step[:0], np.zeros(0)
+        if not self.link.takes_time_to_map:
+            return
+        gaps = self.slots.gaps
+        self.remapped, self.remap_ms = remaps.add(
+            self.program,
+            gaps,
+            self.model.num_pieces[gaps.region],
+            self.link,
+            remaps.Columns(
+                self.absent, self.kept, self.in_place, self.written_in_place
+            ),
+            step=self.step,
+            weight=TRAFFIC_WEIGHT,
+        )
+
     def _is_mixed(self) -> Bools:
         """Tell which runs may be written in place and otherwise not."""
         return np.asarray(self.in_place != self.written_in_place)
@@ -416,7 +442,7 @@ class _Bound:
             return None
         return Fractions(
             step_ns=self._least_ms(values) * MS,
-            absent=np.where(self.is_live, values[self.absent], 1.0),
+            absent=np.where(self.is_live, values[self.absent], 1.0 - values[self.kept]),
             in_place=values[self.in_place],
             slot_ns=values[self.step] * MS,
         )
@@ -424,14 +450,16 @@ class _Bound:
     def _least_ms(self, values: Floats) -> float:
         """Return a time that no step beats, given the program's best values.
 
-        The program minimises T + w C: time, and weighted time C of copies. The fastest
-        step, T*, has copies of C* <= 2 T*: each way they last no longer than their
-        slots. So T + w C <= T* + w C* <= (1 + 2 w) T*. And launches take their time.
+        The program minimises T + w C: time, and weighted time C of copies and remaps.
+        The fastest step, T*, has C* <= 3 T*: each way copies last no longer than their
+        slots, and remaps no longer than the step. So T + w C <= T* + w C* <=
+        (1 + 3 w) T*. And launches take their time.
         """
         link, w = self.link, TRAFFIC_WEIGHT
         load_ms = values[self.load].sum() * (GIB / link.load / MS)
         store_ms = values[self.store].sum() * (GIB / link.store / MS)
         fixed_ms = values[self.load_fixed].sum() + values[self.store_fixed].sum()
-        cost_ms = values[self.step].sum() + w * (load_ms + store_ms + fixed_ms)
+        moved_ms = load_ms + store_ms + fixed_ms + values[self.remapped] @ self.remap_ms
+        cost_ms = values[self.step].sum() + w * moved_ms
         ideal_ms = self.model.duration_ns.sum() / MS
-        return float(max(cost_ms / (1 + 2 * w), ideal_ms))
+        return float(max(cost_ms / (1 + 3 * w), ideal_ms))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from transit.compiler.machine import WindowRates
 from transit.compiler.plan import PIECE_BYTES
+
+# Windows are moved in chunks of this many pieces.
+CHUNK_PIECES = 16
 
 
 @dataclass(frozen=True)
 class Link:
     """Rates in pieces of 2 MiB per ns, and what each transfer costs besides.
 
-    `both` is the rate each way while transfers run both ways.
+    `both` is the rate each way while transfers run both ways. Besides, a thread changes
+    what addresses mean, one chunk after the other: it maps memory of the GPU, takes it
+    away, or puts host memory there.
     """
 
     load: float
@@ -20,6 +25,14 @@ class Link:
     both: float
     load_fixed_ns: float
     store_fixed_ns: float
+    map_ns: float = 0.0
+    unmap_ns: float = 0.0
+    map_home_ns: float = 0.0
+
+    @property
+    def takes_time_to_map(self) -> bool:
+        """Whether it matters how often addresses change."""
+        return self.map_ns + self.unmap_ns > 0
 
     @classmethod
     def of(
@@ -43,10 +56,16 @@ class Link:
     @classmethod
     def of_windows(cls, rates: WindowRates) -> Link:
         """Take what a machine profile says of a backend's windows."""
-        return cls.of(
+        link = cls.of(
             rates.load_bytes_per_s,
             rates.store_bytes_per_s,
             rates.both_bytes_per_s,
             rates.load_fixed_ns,
             rates.store_fixed_ns,
+        )
+        return replace(
+            link,
+            map_ns=rates.map_ns,
+            unmap_ns=rates.unmap_ns,
+            map_home_ns=rates.map_home_ns,
         )

@@ -43,6 +43,12 @@ class WindowRates(_Model):
     load_fixed_ns: FixedTime
     """What each transfer takes on top, however small."""
     store_fixed_ns: FixedTime
+    map_ns: FixedTime = 0.0
+    """To map GPU memory for a chunk of at most 32 MiB, while others are copied."""
+    unmap_ns: FixedTime = 0.0
+    """To take it away again."""
+    map_home_ns: FixedTime = 0.0
+    """To put host memory there, for launches that reach it in place."""
 
 
 class MachineProfile(_Model):

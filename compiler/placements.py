@@ -23,6 +23,8 @@ from transit.units import format_ns
 UNEXPLAINED = "touched through pointers that no launch names"
 HOLDS = "; holds "
 MAX_LABEL = 200  # of a reason, which is for people
+FOUR_GIB = 1 << 32
+CLEAR_BYTES = 256 << 20
 
 
 def place(
@@ -43,7 +45,7 @@ def place(
     ranges: list[list[Range]] = [[] for _ in range(len(allocations))]
     for chosen in choice.ranges:
         ranges[regions.allocation[chosen.region]].append(chosen)
-    offsets = _address_offsets(allocations.address, allocations.num_pieces)
+    offsets = address_offsets(allocations.address, allocations.num_pieces)
     for index in sorted(range(len(allocations)), key=allocations.ordinal.__getitem__):
         ranges[index].sort(key=lambda chosen: (chosen.region, chosen.first_piece))
         yield Allocation(
@@ -57,20 +59,42 @@ def place(
         )
 
 
-def _address_offsets(address: Ints, num_pieces: Ints) -> list[int | None]:
-    """Measure addresses from the lowest whole piece.
+def address_offsets(address: Ints, num_pieces: Ints) -> list[int | None]:
+    """Choose addresses for replay, in the order of those that were recorded.
 
-    An allocation that shared a piece with others gets pieces of its own, beyond the
-    rest; None for what is too far away.
+    They count from a multiple of 4 GiB. Distances stay, but nothing lies near other
+    multiples: there points what is half a number and half what is left of an address,
+    as in unused words of parameters. An allocation that shared a piece with others gets
+    pieces of its own, beyond the rest; None for what is too far away.
     """
+    size = num_pieces * PIECE_BYTES
     whole = address % PIECE_BYTES == 0
-    offset = address - address[whole].min(initial=np.iinfo(np.int64).max)
-    end = (offset + num_pieces * PIECE_BYTES)[whole & (offset < MAX_BYTES)].max(
-        initial=0
-    )
-    own = np.where(whole, 0, num_pieces) * PIECE_BYTES
-    offset = np.where(whole, offset, end + np.cumsum(own) - own)
+    near = whole & (address - address[whole].min(initial=MAX_BYTES) < MAX_BYTES)
+    own = np.where(whole, 0, size)
+    beyond = (address + size)[near].max(initial=0) + np.cumsum(own) - own
+    begin = np.where(whole, address, beyond)
+    order = np.argsort(begin, kind="stable")
+    # Those that overlap were not there at the same time, and move together.
+    stop = np.maximum.accumulate((begin + size)[order])
+    heads = np.flatnonzero(begin[order] >= np.r_[0, stop[:-1]][: len(order)])
+    offset = np.zeros_like(begin)
+    end, recorded_end = 0, int(begin.min(initial=MAX_BYTES))
+    for together in np.split(order, heads[1:]) if len(order) else ():
+        first, last = int(begin[together[0]]), int((begin + size)[together].max())
+        start = _clear_of_multiples(end + first - recorded_end, last - first)
+        offset[together] = start + begin[together] - first
+        end, recorded_end = start + last - first, last
     return [int(at) if at < MAX_BYTES else None for at in offset]
+
+
+def _clear_of_multiples(offset: int, extent: int) -> int:
+    """Return the next place for so many bytes that is not near a multiple of 4 GiB."""
+    above = offset % FOUR_GIB
+    if above < CLEAR_BYTES:
+        return offset - above + CLEAR_BYTES
+    if above + extent <= FOUR_GIB - PIECE_BYTES or extent > FOUR_GIB - 2 * CLEAR_BYTES:
+        return offset
+    return offset - above + FOUR_GIB + CLEAR_BYTES
 
 
 def _merge(

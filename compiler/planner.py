@@ -8,6 +8,7 @@ schedule with the shortest simulated step is kept.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,6 +35,9 @@ FEWEST_SLOTS = 16
 MAX_MENDINGS = 6
 LEFT_OVER_PIECES = 2
 SPARE_WHEN_STUCK = 200  # leave this part of the memory free
+# Memory of what is dead for a shorter time is kept, if the step takes no longer.
+KEEP_NS = (np.inf, 4e6, 1e6)
+ALIKE = 1.005
 
 
 @dataclass(frozen=True)
@@ -138,11 +142,11 @@ def plan_merged(model: Model, link: Link) -> Planned | None:
         if excess.max() > 0:
             spare += int(excess.max())
             continue
-        simulated = _simulate(model, rounded, link)
-        if simulated is None:
+        found = _simulate(model, cut, choice, link)
+        if found is None:
             spare += 1 + model.budget_pieces // SPARE_WHEN_STUCK
             continue
-        return Planned(rounded, simulated, float(model.duration_ns.sum()))
+        return replace(found, bound_ns=float(model.duration_ns.sum()))
     return None
 
 
@@ -202,25 +206,37 @@ def _mended(
             slot_ns = _spread(slot_ns, cut, finer, model)
             cut = slots.cut(model, finer)
             continue
-        simulated = _simulate(model, rounded, link)
-        if simulated is None:
+        found = _simulate(model, cut, choice, link)
+        if found is None:
             spare += 1 + model.budget_pieces // SPARE_WHEN_STUCK
             continue
-        if best and simulated.step_ns >= best.simulated.step_ns:
+        if best and found.simulated.step_ns >= best.simulated.step_ns:
             break
-        best = Planned(rounded, simulated, np.inf)
+        best = found
         if way.spare_memory or excess.max() >= -LEFT_OVER_PIECES:
             break
         spare += int(excess.max())  # rounding left memory over: use it
     return best
 
 
-def _simulate(model: Model, schedule: Schedule, link: Link) -> Simulated | None:
-    """Return the step of a schedule; None if it would wait for ever."""
-    try:
-        return simulator.simulate(model, schedule, link)
-    except simulator.StuckError:
-        return None
+def _simulate(
+    model: Model, cut: Slots, choice: Fractions, link: Link
+) -> Planned | None:
+    """Simulate a choice, and keep memory of what is dead unless that costs time.
+
+    None if it would wait for ever.
+    """
+    found = []
+    for keep_ns in KEEP_NS:
+        rounded = schedule.round_off(model, cut, choice, keep_ns=keep_ns)
+        with suppress(simulator.StuckError):
+            simulated = simulator.simulate(model, rounded, link)
+            found.append(Planned(rounded, simulated, np.inf))
+    least_ns = min((planned.simulated.step_ns for planned in found), default=0.0)
+    return next(
+        (p for p in found if p.simulated.step_ns <= ALIKE * least_ns),
+        None,
+    )
 
 
 def _peaks(excess: Ints) -> Ints:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from transit.compiler.arrays import Bools, Ints, sum_by
 from transit.compiler.bound import Fractions
 from transit.compiler.model import Accesses, Model, sum_between
-from transit.compiler.slots import Slots
+from transit.compiler.slots import Gaps, Slots
 
 NEVER = -1
 
@@ -24,6 +25,24 @@ class Parts:
     region: Ints
     first_piece: Ints
     num_pieces: Ints
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What becomes of each part in each gap of its region and the run that follows."""
+
+    part: Ints
+    gap: Ints
+    is_absent: Bools
+    is_in_place: Bools
+
+    @cached_property
+    def following(self) -> Ints:
+        """The pair of the same part and its next gap, around."""
+        following = np.arange(1, len(self.part) + 1)
+        starts = np.flatnonzero(np.diff(self.part, prepend=-1))
+        following[np.r_[starts[1:], len(self.part)] - 1] = starts
+        return following
 
 
 @dataclass(frozen=True)
@@ -99,12 +118,16 @@ def needed_pieces(model: Model, schedule: Schedule) -> Ints:
     return model.fixed_pieces + int(pieces[schedule.resident].sum()) + held
 
 
-def round_off(model: Model, slots: Slots, choice: Fractions) -> Schedule:
+def round_off(
+    model: Model, slots: Slots, choice: Fractions, *, keep_ns: float = 0.0
+) -> Schedule:
     """Give every piece one place at a time, as near to the shares as pieces allow.
 
     The first pieces of a region are those that leave: what is absent for less of the
     region is so for pieces that are absent for more of it too, so that what the
     fractions share stays shared.
+
+    What is dead for less than `keep_ns` keeps its memory, where there is enough.
     """
     gaps = slots.gaps
     size = model.num_pieces[gaps.region]
@@ -113,9 +136,49 @@ def round_off(model: Model, slots: Slots, choice: Fractions) -> Schedule:
     parts = _parts(model, gaps.region, np.r_[absent, in_place])
     part, gap = _pair(parts, gaps.region, len(model.num_pieces))
     stop = parts.first_piece[part] + parts.num_pieces[part]
-    is_absent = absent[gap] >= stop
-    is_in_place = in_place[gap] >= stop
-    return _schedule(model, slots, parts, part, gap, is_absent, is_in_place)
+    pairs = Pairs(part, gap, absent[gap] >= stop, in_place[gap] >= stop)
+    rounded = _schedule(model, slots, parts, pairs)
+    if not keep_ns:
+        return rounded
+    room = model.budget_pieces - needed_pieces(model, rounded)
+    kept = _kept(model, gaps, parts, pairs, room, keep_ns)
+    return _schedule(
+        model, slots, parts, replace(pairs, is_absent=pairs.is_absent & ~kept)
+    )
+
+
+def _kept(
+    model: Model, gaps: Gaps, parts: Parts, pairs: Pairs, room: Ints, keep_ns: float
+) -> Bools:
+    """Choose dead gaps to keep memory in, the shortest first: to leave costs time."""
+    accesses = model.accesses
+    clock = np.r_[0.0, np.cumsum(model.duration_ns)]
+    lasts_ns = accesses.gaps_last(clock)[gaps.access]
+    before = np.empty_like(pairs.following)
+    before[pairs.following] = np.arange(len(before))
+    candidates = np.flatnonzero(
+        (gaps.dead & (lasts_ns < keep_ns))[pairs.gap]
+        & ~pairs.is_in_place
+        & ~pairs.is_in_place[before]
+    )
+    access = gaps.access[pairs.gap[candidates]]
+    first = accesses.position[access] + 1
+    stop = accesses.position[accesses.following[access]]
+    room = room.copy()
+    kept = np.zeros(len(pairs.part), np.bool_)
+    for nth in np.argsort(lasts_ns[pairs.gap[candidates]], kind="stable").tolist():
+        pair = candidates[nth]
+        pieces = parts.num_pieces[pairs.part[pair]]
+        spans = [slice(first[nth], stop[nth])]
+        if accesses.wraps[access[nth]]:
+            spans = [slice(first[nth], None), slice(0, stop[nth])]
+        least = min(room[span].min(initial=pieces) for span in spans)
+        if least < pieces:
+            continue
+        kept[pair] = True
+        for span in spans:
+            room[span] -= pieces
+    return kept
 
 
 def _parts(model: Model, region: Ints, cuts: Ints) -> Parts:
@@ -140,24 +203,13 @@ def _pair(parts: Parts, region: Ints, num_regions: int) -> tuple[Ints, Ints]:
     return part, first[parts.region[part]] + nth
 
 
-def _schedule(
-    model: Model,
-    slots: Slots,
-    parts: Parts,
-    part: Ints,
-    gap: Ints,
-    is_absent: Bools,
-    is_in_place: Bools,
-) -> Schedule:
-    """Join runs on the GPU with no absence between them into windows.
-
-    The arrays are by part and gap: the gap, and the run that follows it.
-    """
+def _schedule(model: Model, slots: Slots, parts: Parts, pairs: Pairs) -> Schedule:
+    """Join runs on the GPU with no absence between them into windows."""
     gaps, accesses = slots.gaps, model.accesses
     count = len(parts.region)
+    part, gap, following = pairs.part, pairs.gap, pairs.following
+    is_absent, is_in_place = pairs.is_absent, pairs.is_in_place
     starts = np.searchsorted(part, np.arange(count + 1))
-    following = np.arange(1, len(part) + 1)
-    following[starts[1:] - 1] = starts[:-1]
     heads = np.flatnonzero(is_absent & ~is_in_place)
     tails = np.flatnonzero(is_absent[following] & ~is_in_place)
     tails = _next_around(heads, tails, part)

@@ -2,32 +2,33 @@
 
 Launches run one after the other. Transfers run beside them, one at a time each way, in
 the order in which they are due or were released; each takes its memory when it begins
-and gives it back when it ends. A launch waits until what it needs is on the GPU and
-there is memory for what comes into being with it. The budget is never exceeded: what
-does not fit waits.
+and gives it back when it ends. Before the one and after the other addresses change what
+they mean, where that takes time one chunk after the other. A launch waits until what it
+needs is on the GPU and there is memory for what comes into being with it. The budget is
+never exceeded: what does not fit waits.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from heapq import heappop, heappush
 from itertools import cycle, islice
 
 import numpy as np
 
 from transit.compiler.arrays import Bools, Floats, Ints
-from transit.compiler.link import Link
+from transit.compiler.link import CHUNK_PIECES, Link
 from transit.compiler.model import Model
 from transit.compiler.schedule import NEVER, Schedule
 from transit.compiler.segments import Segments
 
-# Transfers are made in chunks of this many pieces, so that memory is free in between.
-CHUNK_PIECES = 16
 MAX_CHUNKS = 8000
 IDLE = -1
 # How many loads are looked at for one that can begin.
-MAX_AHEAD = 64
+MAX_AHEAD = 128
 MAX_STEPS = 8
 STEADY = 1e-3
 
@@ -109,16 +110,47 @@ class _Direction:
         self._left -= (ns - fixed) * free * (self._shared if shared else self._alone)
 
 
+class _Mapper:
+    """Changes what addresses mean, one after the other."""
+
+    def __init__(self) -> None:
+        self._left: deque[tuple[float, Callable[[], None]]] = deque()
+        self._left_ns = 0.0  # of the first
+
+    def add(self, ns: float, then: Callable[[], None]) -> None:
+        if not ns and not self._left:
+            then()
+            return
+        if not self._left:
+            self._left_ns = ns
+        self._left.append((ns, then))
+
+    def ns_left(self) -> float:
+        return self._left_ns if self._left else np.inf
+
+    def advance(self, ns: float) -> None:
+        if not self._left:
+            return
+        self._left_ns -= ns
+        while self._left and self._left_ns <= 0:
+            _, then = self._left.popleft()
+            self._left_ns = self._left[0][0] if self._left else 0.0
+            then()
+
+
 class _Simulation:
     """The state at one moment: what is on the GPU, in flight and waiting."""
 
     def __init__(self, model: Model, schedule: Schedule, link: Link) -> None:
+        self.link, self.mapper = link, _Mapper()
         self.segments = segments = Segments(model, schedule)
         self.windows, self.budget = schedule.windows, model.budget_pieces
         self.load = _Direction(link.load, link.both, link.load_fixed_ns)
         self.store = _Direction(link.store, link.both, link.store_fixed_ns)
         self.chunk = max(CHUNK_PIECES, int(segments.pieces.sum()) // MAX_CHUNKS)
-        loads = np.flatnonzero(self.windows.load)
+        # What comes into being is there at once, unless it takes time to map memory.
+        self.is_awaited = self.windows.load | link.takes_time_to_map
+        loads = np.flatnonzero(self.is_awaited)
         order = loads[np.argsort(segments.first[loads], kind="stable")].tolist()
         self.upcoming = cycle(order)
         # Of each window one load waits at a time.
@@ -129,6 +161,11 @@ class _Simulation:
         self.at_written = _grouped(segments.written, len(segments), self.windows.store)
         self.pieces = segments.pieces.tolist()
         self.to_load = [0] * len(self.windows)  # pieces of each window
+        self.left_to_load = [0] * len(self.windows)  # those not there yet
+        # Chunks that have their memory, and those of them that wait to be copied.
+        self.num_entering = 0
+        self.most_entering = 2 if link.takes_time_to_map else 1
+        self.mapped: deque[tuple[int, int, bool]] = deque()
         num_parts = int(self.windows.part.max(initial=0)) + 1
         self.is_loaded = [False] * len(self.windows)
         self.is_home = np.ones(num_parts, np.bool_)
@@ -141,6 +178,7 @@ class _Simulation:
         self.store_left = [0] * len(self.windows)
         self.stored = [0] * len(self.windows)
         self.is_released = [False] * len(self.windows)
+        self.to_leave = list(self.pieces)
         self.early = np.zeros(len(segments), np.int64)
         self.segment, self.is_entered, self.now_ns = 0, False, 0.0
         self.issue = segments.start[segments.first]
@@ -210,10 +248,9 @@ class _Simulation:
             self._release(window)
 
     def _may_enter(self) -> bool:
-        segment, windows = self.segment, self.windows
-        born = 0
+        segment, born = self.segment, 0
         for window in self.at_first[segment]:
-            if not windows.load[window]:
+            if not self.is_awaited[window]:
                 born += self.pieces[window]
             elif not self.is_loaded[window]:
                 return False
@@ -230,7 +267,7 @@ class _Simulation:
                 self.segments.fixed[segment] - self.segments.fixed[segment - 1]
             )
         for window in self.at_first[segment]:
-            if not self.windows.load[window]:
+            if not self.is_awaited[window]:
                 self.used += self.pieces[window]
                 self.is_home[self.windows.part[window]] = False
         self.peak = max(self.peak, self.used)
@@ -248,10 +285,23 @@ class _Simulation:
             self.is_released[window] = True
             self._forget_stored(window)
         else:
-            self.used -= self.pieces[window]
-            self._go_home(window)
+            self._leave(window, self.pieces[window])
 
-    def _go_home(self, window: int) -> None:
+    def _leave(self, window: int, pieces: int) -> None:
+        """Give memory back, a chunk at a time."""
+        is_used = self.windows.home[window] != NEVER
+        ns = self.link.unmap_ns + is_used * self.link.map_home_ns
+        while pieces:
+            chunk = min(self.chunk, pieces)
+            self.mapper.add(ns, partial(self._left, window, chunk))
+            pieces -= chunk
+
+    def _left(self, window: int, pieces: int) -> None:
+        self.used -= pieces
+        self.to_leave[window] -= pieces
+        if self.to_leave[window]:
+            return
+        self.to_leave[window] = self.pieces[window]
         part = self.windows.part[window]
         self.is_home[part] = True
         self.latest[part] = window
@@ -261,23 +311,29 @@ class _Simulation:
         both = self.load.is_busy and self.store.is_busy
         load_ns = self.load.ns_left(free_load, shared=both)
         store_ns = self.store.ns_left(free_store, shared=both)
-        ns = min(most_ns, load_ns, store_ns)
+        map_ns = self.mapper.ns_left()
+        ns = min(most_ns, load_ns, store_ns, map_ns)
         if ns == np.inf:
             raise StuckError
         self.now_ns += ns
         self.load.advance(ns, free_load, shared=both)
         self.store.advance(ns, free_store, shared=both)
         if load_ns <= ns:
-            window = self.load.window
-            self.to_load[window] -= self.load.pieces
-            self.is_loaded[window] = not self.to_load[window]
-            self.loaded[self.segment] += self.load.pieces
+            window, pieces = self.load.window, self.load.pieces
             self.load.window = IDLE
+            self.loaded[self.segment] += pieces
+            self._entered(window, pieces)
         if store_ns <= ns:
             self._end_store()
-        if load_ns <= ns or store_ns <= ns:
+        self.mapper.advance(ns)
+        if min(load_ns, store_ns, map_ns) <= ns:
             self._begin_transfers()
         return ns
+
+    def _entered(self, window: int, pieces: int) -> None:
+        self.num_entering -= 1
+        self.left_to_load[window] -= pieces
+        self.is_loaded[window] = not self.left_to_load[window]
 
     def _end_store(self) -> None:
         window, pieces = self.store.window, self.store.pieces
@@ -289,12 +345,11 @@ class _Simulation:
 
     def _forget_stored(self, window: int) -> None:
         """Take back the memory of what is stored and released."""
-        self.used -= self.stored[window]
-        self.stored[window] = 0
+        stored, self.stored[window] = self.stored[window], 0
         is_in_flight = self.store.window == window
         if not self.store_left[window] and not is_in_flight:
             self.is_released[window] = False
-            self._go_home(window)
+        self._leave(window, stored)
 
     def _begin_transfers(self) -> None:
         if not self.store.is_busy and self.to_store:
@@ -305,10 +360,16 @@ class _Simulation:
             self.store_left[window] -= pieces
             if left == pieces:
                 heappop(self.to_store)
-        if not self.load.is_busy:
-            self._begin_load()
+        while self.num_entering < self.most_entering and self._begin_load():
+            pass
+        self._begin_copy()
 
-    def _begin_load(self) -> None:
+    def _begin_copy(self) -> None:
+        if self.mapped and not self.load.is_busy:
+            window, pieces, is_first = self.mapped.popleft()
+            self.load.begin(window, pieces, is_first=is_first)
+
+    def _begin_load(self) -> bool:
         """Begin the most urgent load whose data is on the host and that has room."""
         for window in self.due:
             is_first = not self.to_load[window]
@@ -322,18 +383,29 @@ class _Simulation:
             left = self.to_load[window] or self.pieces[window]
             pieces = min(self.chunk, left)
             if not self._has_room(int(self.segments.first[window]), pieces):
-                return
+                return False
             if is_first:
                 self.is_home[part] = False
-                self.to_load[window] = left
+                self.left_to_load[window] = left
                 self.issue[window] = self.segments.start[self.segment]
+            self.to_load[window] = left - pieces
             self.used += pieces
             self.peak = max(self.peak, self.used)
-            self.load.begin(window, pieces, is_first=is_first)
+            self.num_entering += 1
+            self.mapper.add(
+                self.link.map_ns, partial(self._map, window, pieces, is_first)
+            )
             if left == pieces:
                 self.due.remove(window)
                 self.due.append(next(self.upcoming))
-            return
+            return True
+        return False
+
+    def _map(self, window: int, pieces: int, is_first: bool) -> None:
+        if self.windows.load[window]:
+            self.mapped.append((window, pieces, is_first))
+        else:
+            self._entered(window, pieces)
 
     def _is_ready(self, window: int) -> bool:
         """Tell whether all launches that reach it in place before it are over."""

@@ -14,7 +14,9 @@ from transit.compiler.link import Link
 from transit.compiler.model import Model
 
 LINK = Link(load=0.02, store=0.015, both=0.012, load_fixed_ns=0.0, store_fixed_ns=0.0)
+REMAPPING = replace(LINK, map_ns=300.0, unmap_ns=100.0, map_home_ns=900.0)
 SLACK = 1e-6
+links = st.sampled_from([LINK, REMAPPING])
 
 
 @st.composite
@@ -53,23 +55,25 @@ def _cuts(model: Model) -> list[slots.Slots]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(models())
-def test_no_planned_schedule_is_faster_than_any_bound(model: Model) -> None:
+@given(models(), links)
+def test_no_planned_schedule_is_faster_than_any_bound(model: Model, link: Link) -> None:
     try:
-        planned = planner.plan(model, LINK)
+        planned = planner.plan(model, link)
     except planner.NothingFitsError:
         return
     assert planned.simulated.peak_pieces <= model.budget_pieces
     for cut in _cuts(model):
-        best = bound.solve(model, cut, LINK)
+        best = bound.solve(model, cut, link)
         assert best is not None
         assert planned.simulated.step_ns >= best.step_ns * (1 - SLACK)
 
 
 @settings(max_examples=60, deadline=None)
-@given(models())
-def test_planning_alike_regions_together_keeps_to_the_budget(model: Model) -> None:
-    planned = planner.plan_merged(model, LINK)
+@given(models(), links)
+def test_planning_alike_regions_together_keeps_to_the_budget(
+    model: Model, link: Link
+) -> None:
+    planned = planner.plan_merged(model, link)
     if planned is None:
         return
     needed = schedule.needed_pieces(model, planned.schedule)
@@ -105,7 +109,7 @@ def test_a_finer_cut_never_lowers_the_bound(model: Model) -> None:
     if fine is None or coarse is None:
         assert coarse is not None or fine is None
         return
-    assert fine.step_ns >= coarse.step_ns * (1 - 2 * bound.TRAFFIC_WEIGHT - SLACK)
+    assert fine.step_ns >= coarse.step_ns * (1 - 3 * bound.TRAFFIC_WEIGHT - SLACK)
 
 
 @settings(max_examples=30, deadline=None)
@@ -164,3 +168,33 @@ def test_every_access_finds_its_memory(model: Model) -> None:
         resident = found.resident & (parts.region == region)
         served = parts.num_pieces[serving].sum() + parts.num_pieces[resident].sum()
         assert served + found.in_place[index] == model.num_pieces[region]
+
+
+def test_memory_of_what_is_dead_is_kept_while_there_is_enough() -> None:
+    touches: list[Touch] = [
+        (region, at, kind) for region in (0, 1) for at, kind in ((0, "wd"), (2, "r"))
+    ]
+    model = make_model(
+        [*touches, (2, 4, "wd")],
+        pieces=[16, 16, 16],
+        duration_ns=[1e5] * 6,
+        budget=48,
+    )
+    # What leaves does so for as much else.
+    for budget, kept_pieces in ((48, 48), (47, 46), (32, 16)):
+        tight = replace(model, budget_pieces=budget)
+        best = bound.solve(tight, _cuts(model)[0], REMAPPING, whole_runs=True)
+        planned = planner.plan(tight, REMAPPING)
+        assert best is not None
+        assert planned.simulated.step_ns == planned.bound_ns == 6e5
+        found = planned.schedule
+        assert found.parts.num_pieces[found.resident].sum() == kept_pieces
+
+
+def test_a_step_takes_as_long_as_its_remaps() -> None:
+    slow = replace(LINK, map_ns=4e5, unmap_ns=2e5)
+    touches: list[Touch] = [(0, 0, "wd"), (1, 1, "wd")]
+    model = make_model(touches, pieces=[16, 16], duration_ns=[1e5] * 2, budget=16)
+    best = bound.solve(model, _cuts(model)[0], slow)
+    assert best is not None
+    assert np.isclose(best.step_ns, 2 * 6e5, rtol=1e-3)

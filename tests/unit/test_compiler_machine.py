@@ -157,10 +157,10 @@ def test_an_unknown_name_lists_what_there_is() -> None:
         ({"host_memory_bytes": 1 << 60}, "host_memory_bytes: "),
         ({"source": {"link": 55}}, "source.link: "),
         ({"backends": {"cuda": {}}}, "backends.cuda"),
-        (windows(both_bytes_per_s=41e9), "backends.vmm.both_bytes_per_s (4.1e+10)"),
+        (windows(both_bytes_per_s=56e9), "backends.vmm.both_bytes_per_s (5.6e+10)"),
         (
             windows(load_bytes_per_s=28e9),
-            "both_bytes_per_s (2.9e+10) cannot be above load_bytes_per_s (2.8e+10)",
+            "both_bytes_per_s (4.7e+10) cannot be above load_bytes_per_s (2.8e+10)",
         ),
         (windows(load_bytes_per_s=56e9), "cannot be above h2d_bytes_per_s"),
         (windows(store_bytes_per_s=None), "backends.vmm.store_bytes_per_s: "),

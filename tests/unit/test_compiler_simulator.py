@@ -37,8 +37,8 @@ def all_absent(model: Model) -> Schedule:
     return schedule.round_off(model, cut, choice)
 
 
-def simulate(model: Model) -> Simulated:
-    return simulator.simulate(model, all_absent(model), LINK)
+def simulate(model: Model, link: Link = LINK) -> Simulated:
+    return simulator.simulate(model, all_absent(model), link)
 
 
 def test_clean_windows_cost_their_loads_alone() -> None:
@@ -59,6 +59,37 @@ def test_what_is_dead_is_neither_stored_nor_loaded() -> None:
     took = simulate(two_regions("wd", "wd"))
     assert took.step_ns == pytest.approx(2000)
     assert (took.loaded_pieces, took.stored_pieces) == (0, 0)
+
+
+def test_addresses_change_one_chunk_after_the_other() -> None:
+    link = replace(LINK, map_ns=30.0, unmap_ns=11.0)
+    took = simulate(two_regions("wd", "wd"), link)
+    assert took.step_ns == pytest.approx(2 * (1000 + 30 + 11))
+    took = simulate(two_regions("r", "r"), link)
+    assert took.step_ns == pytest.approx(2 * (1000 + 30 + 11 + 7 + 10 * PIECES))
+
+
+def test_with_room_memory_is_mapped_ahead() -> None:
+    link = replace(LINK, map_ns=30.0, unmap_ns=11.0)
+    roomy = replace(two_regions("wd", "r"), budget_pieces=2 * PIECES)
+    assert simulate(roomy, link).step_ns == pytest.approx(2000)
+
+
+def test_memory_of_what_is_dead_for_a_short_time_is_kept() -> None:
+    model = replace(two_regions("wd", "wd"), budget_pieces=2 * PIECES)
+    cut = slots.cut(model, np.arange(model.num_launches))
+    count = len(cut.gaps)
+    choice = Fractions(0.0, np.ones(count), np.zeros(count), np.zeros(count))
+
+    def resident(budget: int, keep_ns: float) -> int:
+        tight = replace(model, budget_pieces=budget)
+        kept = schedule.round_off(tight, cut, choice, keep_ns=keep_ns)
+        assert schedule.needed_pieces(model, kept).max() <= budget
+        return int(np.count_nonzero(kept.resident))
+
+    assert resident(2 * PIECES, np.inf) == 2
+    assert resident(2 * PIECES - 1, np.inf) == 0
+    assert resident(2 * PIECES, 1000.0) == 0
 
 
 def test_with_room_loads_hide_behind_launches() -> None:

@@ -75,6 +75,16 @@ def test_what_has_no_place_does_not_count() -> None:
     assert found.named.tolist() == [8]
 
 
+def test_what_is_named_now_and_then_does_not_count() -> None:
+    launch = Launch("a", 1_000, (Touch(0, 8, 16), Touch(0, 32, 40)))
+    trace = make_trace([Chunk(PIECE_BYTES)], [launch])
+    steady = iteration.find(trace, 0)
+    rare = np.where(steady.accesses.start == 32, 0.8, 1.0)
+    steady = replace(steady, accesses=replace(steady.accesses, frequency=rare))
+    found = find_sequence(trace, 0, steady, [planned(0, 0)])
+    assert found.named.tolist() == [8]
+
+
 def test_a_graph_is_one_call_known_by_its_name(tmp_path: Path) -> None:
     loop = LayeredLoop()
     trace = Trace.open(write_tables(tmp_path / "t", {0: in_graphs(loop.tables())}))
@@ -88,16 +98,6 @@ def test_a_graph_is_one_call_known_by_its_name(tmp_path: Path) -> None:
     assert int(found.addresses[0]) == mix(0)  # the weight of layer 0, and no more
     assert found.num_named.tolist() == [1, 0]
     assert found.is_graph.tolist() == [False, True]
-
-
-def test_an_iteration_may_be_graphs_alone(tmp_path: Path) -> None:
-    loop = in_graphs(LayeredLoop().tables())
-    trace = Trace.open(write_tables(tmp_path / "t", {0: loop}))
-    steady = iteration.find(trace, 0)
-    graphs = replace(steady, launch_ids=steady.launch_ids[1:])
-    found = find_sequence(trace, 0, graphs, (planned(0, 0),))
-    assert found.is_graph.all()
-    assert len(found.named) == 0
 
 
 def test_ranks_whose_memory_lies_elsewhere_have_the_same_sequence(
