@@ -9,7 +9,7 @@
 namespace transit {
 
 constexpr char kStatusMagic[8] = {'T', 'R', 'N', 'S', 'S', 'T', 'A', 'T'};
-constexpr uint32_t kStatusVersion = 3;
+constexpr uint32_t kStatusVersion = 4;
 constexpr uint32_t kNumLapTimes = 32;
 
 enum class ShimState : uint32_t {
@@ -71,11 +71,9 @@ struct StatusFile {
   uint64_t launches_unlocked;   // submitted while the job was not in the iteration
   uint64_t locks;
 
-  // Laps around it, each from the first launch to the next first one. What was not
-  // followed all the way does not count.
+  // Laps around it on the GPU, each from before the first launch to before the next
+  // first one. What was not followed all the way does not count.
   uint64_t laps;
-  uint64_t laps_h2d_bytes;  // of h2d_bytes, in these laps
-  uint64_t laps_d2h_bytes;
   uint64_t held_back_ns;          // that the job's threads waited for chunks
   uint64_t lap_ns[kNumLapTimes];  // of the last ones, the n-th at n modulo their number
 
@@ -83,6 +81,6 @@ struct StatusFile {
   char message[256];            // first failure, in words; empty if none
 };
 
-static_assert(sizeof(StatusFile) == 32 + (33 + kNumLapTimes) * 8 + 256);
+static_assert(sizeof(StatusFile) == 32 + (31 + kNumLapTimes) * 8 + 256);
 
 }  // namespace transit
