@@ -18,7 +18,7 @@ from transit.errors import JobError
 log = logging.getLogger(__name__)
 
 MAGIC = b"TRNSSTAT"
-VERSION = 4  # of the file
+VERSION = 5  # of the file
 REPORT_VERSION = 1  # of the JSON object
 
 # Mirrors StatusFile in runtime/native/status_file.h.
@@ -34,6 +34,7 @@ COUNTERS = (
     "zero_copy_peak_bytes",
     "passed_bytes",
     "passed_peak_bytes",
+    "gpu_peak_bytes",
     "kernel_launches",
     "graph_launches",
     "copies",
@@ -110,6 +111,7 @@ class ProcessStatus:
     zero_copy_peak_bytes: int
     passed_bytes: int
     passed_peak_bytes: int
+    gpu_peak_bytes: int
     kernel_launches: int
     graph_launches: int
     copies: int

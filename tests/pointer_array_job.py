@@ -59,8 +59,10 @@ PTX = b"""
 
 def main() -> None:
     """Gather the rows some times, as many iterations."""
-    recorder = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"])
-    recorder.transit_recorder_expect_iterations()
+    path = os.environ.get("CUDA_INJECTION64_PATH")
+    recorder = ctypes.CDLL(path) if path else None
+    if recorder:
+        recorder.transit_recorder_expect_iterations()
     gpu = layers.Gpu(PTX)
     rows = [gpu.alloc(ROW_FLOATS) for _ in range(ROWS)]
     for value, row in enumerate(rows):
@@ -79,7 +81,8 @@ def main() -> None:
     for step in range(STEPS):
         for _ in range(LAUNCHES_PER_STEP):
             gpu.launch("gather_rows", grid, (THREADS, 1), *arguments)
-        recorder.transit_recorder_iteration_end(step + 1)
+        if recorder:
+            recorder.transit_recorder_iteration_end(step + 1)
     values = gpu.download(gathered)
     assert all((values[i] == i).all() for i in range(ROWS)), "wrong rows"
 

@@ -9,7 +9,7 @@
 namespace transit {
 
 constexpr char kStatusMagic[8] = {'T', 'R', 'N', 'S', 'S', 'T', 'A', 'T'};
-constexpr uint32_t kStatusVersion = 4;
+constexpr uint32_t kStatusVersion = 5;
 constexpr uint32_t kNumLapTimes = 32;
 
 enum class ShimState : uint32_t {
@@ -47,6 +47,7 @@ struct StatusFile {
   uint64_t zero_copy_peak_bytes;
   uint64_t passed_bytes;
   uint64_t passed_peak_bytes;
+  uint64_t gpu_peak_bytes;  // of resident and passed at once
 
   // Work submitted, as the hooks saw it.
   uint64_t kernel_launches;
@@ -81,6 +82,6 @@ struct StatusFile {
   char message[256];            // first failure, in words; empty if none
 };
 
-static_assert(sizeof(StatusFile) == 32 + (31 + kNumLapTimes) * 8 + 256);
+static_assert(sizeof(StatusFile) == 32 + (32 + kNumLapTimes) * 8 + 256);
 
 }  // namespace transit

@@ -38,6 +38,14 @@ StatusFile* map_new_file(const char* path) {
   return page == MAP_FAILED ? nullptr : static_cast<StatusFile*>(page);
 }
 
+void raise(uint64_t* peak, uint64_t value) {
+  uint64_t highest = __atomic_load_n(peak, __ATOMIC_RELAXED);
+  while (highest < value &&
+         !__atomic_compare_exchange_n(peak, &highest, value, true, __ATOMIC_RELAXED,
+                                      __ATOMIC_RELAXED)) {
+  }
+}
+
 }  // namespace
 
 std::atomic<StatusFile*> g_page{&g_in_memory};
@@ -45,12 +53,9 @@ std::atomic<StatusFile*> g_page{&g_in_memory};
 void add_bytes(uint64_t StatusFile::* now, uint64_t StatusFile::* peak,
                uint64_t bytes) {
   StatusFile* page = g_page.load(std::memory_order_relaxed);
-  const uint64_t total = __atomic_add_fetch(&(page->*now), bytes, __ATOMIC_RELAXED);
-  uint64_t highest = __atomic_load_n(&(page->*peak), __ATOMIC_RELAXED);
-  while (highest < total &&
-         !__atomic_compare_exchange_n(&(page->*peak), &highest, total, true,
-                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-  }
+  raise(&(page->*peak), __atomic_add_fetch(&(page->*now), bytes, __ATOMIC_RELAXED));
+  raise(&page->gpu_peak_bytes,
+        get(&StatusFile::resident_bytes) + get(&StatusFile::passed_bytes));
 }
 
 void subtract_bytes(uint64_t StatusFile::* now, uint64_t bytes) {
