@@ -51,7 +51,7 @@ def look(target: str | None) -> list[Look]:
         folder = Path(target).absolute()
         if not (folder / FILE).is_file():
             raise JobError(
-                f"{target}: not the folder of a replay; transit status lists those "
+                f"{target}: not the folder of a run; transit status lists those "
                 "that run"
             )
         return [_look_at(folder, is_running=folder in runs)]

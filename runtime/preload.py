@@ -22,6 +22,8 @@ JOB_VARIABLES = frozenset(
         "TRANSIT_LIBCUPTI",
         "TRANSIT_LIB_DIR",
         "TRANSIT_LOG",
+        "TRANSIT_PAGING_AHEAD",
+        "TRANSIT_PAGING_BYTES",
         "TRANSIT_PLAN_DIR",
         "TRANSIT_RUN_DIR",
         "TRANSIT_SKIP",

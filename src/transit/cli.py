@@ -19,6 +19,7 @@ from transit.commands.export import export
 from transit.commands.import_ import import_
 from transit.commands.record import record
 from transit.commands.replay import replay
+from transit.commands.run import run
 from transit.commands.show import show
 from transit.commands.status import status
 from transit.errors import TransitError
@@ -38,6 +39,7 @@ app.command("record", context_settings=JOB_COMMAND)(record)
 app.command("compile")(compile_)
 app.command("replay", context_settings=JOB_COMMAND)(replay)
 app.command("status")(status)
+app.command("run", context_settings=JOB_COMMAND)(run)
 app.command("show")(show)
 app.command("diff")(diff)
 app.command("export")(export)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 
 import pytest
+from conftest import RunTransit
 from paged_jobs import CHUNK_PIECES, PagedJob, paging
 from shim_job import PIECE, Job, script
 from simulated_job import layers, parameter_hash, plain_hash
@@ -296,3 +299,27 @@ def test_an_old_driver_serves_the_job_alone(job: Job) -> None:
     )
     assert status.placement_failures == 1
     assert "addresses" in status.message
+
+
+def test_the_command_says_what_was_done(
+    run_transit: RunTransit, simgpu_env: Mapping[str, str], tmp_path: Path
+) -> None:
+    command = layers(steps=3)
+    status = tmp_path / "status.json"
+    options = ["--gpu-memory", "12MiB", "--status", status, "--strict"]
+    done = run_transit(["run", *options, "--simulated-gpu", "--", *command])
+    assert done.returncode == 0, done.stderr
+    assert parameter_hash(done.stdout) == plain_hash(command, simgpu_env)
+    assert "of 12.00 MiB" in done.stderr
+    assert "next: " in done.stderr
+    report = json.loads(status.read_text())
+    assert report["problems"] == []
+    (process,) = report["processes"]
+    assert process["state"] == "paging"
+    assert 0 < process["gpu_peak_bytes"] <= 12 << 20
+
+
+def test_the_command_returns_the_jobs_exit_code(run_transit: RunTransit) -> None:
+    options = ["run", "--gpu-memory", "12MiB", "--simulated-gpu", "--"]
+    done = run_transit([*options, sys.executable, "-c", "raise SystemExit(7)"])
+    assert done.returncode == 7

@@ -89,7 +89,7 @@ def test_what_was_left_is_shown_by_its_folder(tmp_path: Path) -> None:
     (found,) = look(str(folder))
     assert not found.is_running
     assert [process.pid for process in found.processes] == [5]
-    with pytest.raises(JobError, match="not the folder of a replay"):
+    with pytest.raises(JobError, match="not the folder of a run"):
         look(str(tmp_path))
 
 

@@ -28,7 +28,7 @@ def status(
         str | None,
         typer.Argument(
             metavar="[PID|FOLDER]",
-            help="A process of the job, transit replay's own, or the run's folder.",
+            help="A process of the job, transit's own, or the run's folder.",
             show_default=False,
         ),
     ] = None,
@@ -41,7 +41,7 @@ def status(
     ] = 1.0,
     as_json: Json = False,
 ) -> None:
-    """Show the jobs that transit replays now.
+    """Show the jobs that transit runs or replays now.
 
     Where their memory is, what the link carries, how the job follows the plan, and the
     measured step beside the predicted one.

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from transit.runtime.looks import LinkRate, Look, link_rate
-from transit.runtime.status import ProcessStatus
+from transit.runtime.status import ProcessStatus, ShimState
 from transit.runtime.step_time import Expected, describe_step, deviation
 from transit.units import format_bytes, format_ns
 
@@ -69,8 +69,8 @@ def _state_of_run(look: Look) -> str:
     if not look.is_running:
         return f"has ended; what it left is in {look.folder}"
     if not look.processes:
-        return f"replayed by transit, pid {look.run.pid}; uses no GPU yet"
-    return f"replayed by transit, pid {look.run.pid}"
+        return f"run by transit, pid {look.run.pid}; uses no GPU yet"
+    return f"run by transit, pid {look.run.pid}"
 
 
 def _state(process: ProcessStatus) -> str:
@@ -80,17 +80,18 @@ def _state(process: ProcessStatus) -> str:
 
 def _facts(process: ProcessStatus, before: Look, after: Look) -> dict[str, str | None]:
     expected = after.run.expected_of(process.rank)
+    has_plan = process.state is not ShimState.PAGING
     rate = link_rate(before, after, process.pid)
     return {
         "GPU memory": _gpu_memory(process, after.run.gpu_memory_bytes),
         "host memory": f"{format_bytes(process.zero_copy_bytes)} zero-copy, "
-        f"{format_bytes(process.windowed_bytes)} behind windows",
+        f"{format_bytes(process.windowed_bytes)} that can leave the GPU",
         "link": _link(rate),
-        "step": _step(process, expected),
+        "step": _step(process, expected) if has_plan else None,
         "stalls": f"{process.gates:,} waits of streams for chunks under way; threads "
         f"of the job held back for {format_ns(process.held_back_ns)} in all",
         "fallbacks": _fallbacks(process),
-        "alignment": _alignment(process),
+        "alignment": _alignment(process) if has_plan else None,
         "warning": deviation(process, expected),
         "failure": process.message,
     }
@@ -108,9 +109,9 @@ def _gpu_memory(process: ProcessStatus, budget_bytes: int) -> str:
 
 def _link(rate: LinkRate | None) -> str:
     if rate is None:
-        return "windows copied nothing yet"
+        return "nothing copied yet"
     return (
-        f"windows copied {rate.h2d_bytes_per_s / 1e9:.2f} GB/s to the GPU, "
+        f"{rate.h2d_bytes_per_s / 1e9:.2f} GB/s to the GPU, "
         f"{rate.d2h_bytes_per_s / 1e9:.2f} GB/s back (last {rate.seconds:.1f} s)"
     )
 
