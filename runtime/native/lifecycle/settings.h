@@ -12,9 +12,8 @@ struct Settings {
   const char* keep_modules;  // comma-separated prefixes; null if unset
   uint32_t rank;
   bool audit;
-  uint64_t audit_bytes;  // of managed memory at most; 0: as the card has room
-  uint64_t
-      paging_bytes;  // the budget when memory is paged without a plan; 0: it is not
+  uint64_t audit_bytes;   // of managed memory at most; 0: as the card has room
+  uint64_t paging_bytes;  // the budget of a job without a plan; 0: nothing is paged
   bool paging_ahead;
   bool strict;
   bool log;

@@ -22,7 +22,7 @@ struct Page {
   const Paged* paged;
   uint64_t since;          // it is where it was last asked to be
   uint64_t last_use = 0;   // by name
-  bool is_used = false;    // by name, since it is there
+  bool is_used = false;    // perhaps, since it is there
   bool is_wanted = false;  // by the work at hand
 };
 

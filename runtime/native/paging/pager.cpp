@@ -123,8 +123,10 @@ void Pager::after() {
   streams_.note(submission.stream, past_.now());
   for (Page* page : wanted_) {
     page->is_wanted = false;
-    page->is_used = true;
     page->last_use = past_.now();
+  }
+  for (Paged* paged : touched_) {
+    for (Page& page : paged->pages) page.is_used = true;
   }
   wanted_.clear();
   touched_.clear();

@@ -90,8 +90,8 @@ class Pager : public Follower {
 
   // Of the work at hand.
   std::vector<Page*> wanted_;
-  std::vector<const Paged*> touched_;  // it may use more of them than it wants
-  uint64_t wanted_bytes_ = 0;          // of `asked_bytes_`
+  std::vector<Paged*> touched_;  // it may use more of them than it wants
+  uint64_t wanted_bytes_ = 0;    // of `asked_bytes_`
 };
 
 }  // namespace transit
