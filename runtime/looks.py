@@ -62,8 +62,8 @@ def look(target: str | None) -> list[Look]:
             own = [p for p in found.processes if p.pid == pid]
             return [replace(found, processes=own or found.processes)]
     raise JobError(
-        f"{target}: not a process of a job that transit replays, as far as this user "
-        "may see; transit status lists those that run"
+        f"{target}: not a process of a job under transit, as far as this user may "
+        "see; transit status lists those that run"
     )
 
 

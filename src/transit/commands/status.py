@@ -112,4 +112,4 @@ def _show_live(views: Iterable[list[Pair]]) -> None:
 
 
 def _tell_nothing_runs() -> None:
-    log.info("no job is replayed now; start one: transit replay --plan PLAN -- COMMAND")
+    log.info("nothing runs now; next: transit replay --plan PLAN -- COMMAND")

@@ -101,9 +101,8 @@ def _gpu_memory(process: ProcessStatus, budget_bytes: int) -> str:
     return (
         f"{format_bytes(process.resident_bytes)} placed, "
         f"{format_bytes(process.passed_bytes)} left to the driver, of "
-        f"{format_bytes(budget_bytes)}; at most "
-        f"{format_bytes(process.resident_peak_bytes)} and "
-        f"{format_bytes(process.passed_peak_bytes)}"
+        f"{format_bytes(budget_bytes)}; at most {format_bytes(process.gpu_peak_bytes)} "
+        "at once"
     )
 
 
