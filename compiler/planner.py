@@ -42,11 +42,16 @@ ALIKE = 1.005
 
 @dataclass(frozen=True)
 class _Try:
-    """A way to solve: with how many slots, how much room to spare, how fast a link."""
+    """A way to solve: with how many slots, how much room to spare, how fast a link.
+
+    And as if remaps took so many times as long: the program spreads them over the whole
+    step, but one that comes too late has everything behind it wait.
+    """
 
     num_slots: int
     spare_memory: float
     link_share: float
+    remap_factor: float = 1.0
 
 
 # A slot for every launch sees every moment at which memory is full.
@@ -56,6 +61,14 @@ TRIES = (
     _Try(EVERY_LAUNCH, 0.0, 1.0),
     _Try(EVERY_LAUNCH, 0.003, 0.9),
 )
+TRIES_WITH_REMAPS = (
+    _Try(200, 0.003, 1.0, 2.0),
+    _Try(200, 0.02, 1.0, 1.3),
+    _Try(200, 0.003, 0.9, 2.0),
+    _Try(EVERY_LAUNCH, 0.003, 1.0, 1.5),
+)
+# To map host memory takes longest of all, and is put off least.
+HOME_FACTOR = 10.0
 
 
 @dataclass(frozen=True)
@@ -97,7 +110,7 @@ def plan(model: Model, link: Link, *, many_accesses: float = MANY_ACCESSES) -> P
         return found
     best: Planned | None = None
     bounds: dict[int, Fractions] = {}  # by the number of slots
-    for way in TRIES:
+    for way in TRIES_WITH_REMAPS if link.takes_time_to_map else TRIES:
         cut = _cut(model, way.num_slots)
         if len(cut) not in bounds:
             loose = bound.solve(model, cut, link)
@@ -183,6 +196,9 @@ def _mended(
         load=link.load * way.link_share,
         store=link.store * way.link_share,
         both=link.both * way.link_share,
+        map_ns=link.map_ns * way.remap_factor,
+        unmap_ns=link.unmap_ns * way.remap_factor,
+        map_home_ns=link.map_home_ns * way.remap_factor * HOME_FACTOR,
     )
     spare = int(model.budget_pieces * way.spare_memory)
     best: Planned | None = None
