@@ -123,3 +123,23 @@ def test_a_compiled_model_trains_the_same(
     )
     assert done.returncode == 0, done.stderr
     assert losses(done.stdout) == losses(plain.stdout)
+
+
+@pytest.mark.parametrize("options", [[], ["--prefetch"]], ids=["between work", "ahead"])
+def test_paging_keeps_losses_and_budget(
+    options: list[str],
+    plain_losses: list[str],
+    run_transit: RunTransit,
+    gpu_env: Mapping[str, str],
+    tmp_path: Path,
+) -> None:
+    status = tmp_path / "status.json"
+    arguments = ["--gpu-memory", "6GiB", "--status", status, *options]
+    done = run_transit(["run", *arguments, "--", *JOB], env=gpu_env, timeout=TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
+    assert losses(done.stdout) == plain_losses
+    report = json.loads(status.read_text())
+    assert report["problems"] == []
+    (process,) = report["processes"]
+    assert process["h2d_bytes"] > 0
+    assert process["gpu_peak_bytes"] <= report["gpu_memory_bytes"]

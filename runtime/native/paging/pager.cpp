@@ -324,9 +324,10 @@ void Pager::forget_stream(CUstream stream) {
   streams_.forget(stream);
 }
 
-void Pager::prepare_capture(CUstream stream) {
+// Room may be needed while it lasts, which takes marks of all streams.
+void Pager::prepare_capture(CUstream) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  streams_.mark(stream);
+  streams_.marks_since(0);
 }
 
 }  // namespace transit
