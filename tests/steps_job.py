@@ -113,6 +113,31 @@ class Job:
     def synchronize(self) -> None:
         for gpu in self.gpus:
             gpu.synchronize()
+        self.kept.clear()
+
+    def order(self, stream: int) -> None:
+        """Let what a stream does from now on wait for what the other one has to do."""
+        error, event = cu.cuEventCreate(0)
+        assert error == cu.CUresult.CUDA_SUCCESS, error
+        (error,) = cu.cuEventRecord(event, self.gpus[1 - stream].stream)
+        assert error == cu.CUresult.CUDA_SUCCESS, error
+        (error,) = cu.cuStreamWaitEvent(self.gpus[stream].stream, event, 0)
+        assert error == cu.CUresult.CUDA_SUCCESS, error
+        (error,) = cu.cuEventDestroy(event)
+        assert error == cu.CUresult.CUDA_SUCCESS, error
+
+    def repeat(self, count: int, steps: list[Step]) -> None:
+        for _ in range(count):
+            self.run(steps)
+
+    def print_memory(self) -> None:
+        """Say how much memory the process has that is its alone."""
+        (line,) = (
+            line
+            for line in Path("/proc/self/status").read_text().splitlines()
+            if line.startswith("RssAnon:")
+        )
+        print(line, file=sys.stderr)
 
     def capture(self, steps: list[Step]) -> None:
         """Record a graph, and launch it."""

@@ -51,6 +51,7 @@ LAUNCHES = {
     "copy": ("cuMemcpyDtoDAsync_v2", 2),
     "upload": ("cuMemcpyHtoDAsync_v2", 2),
     "zero": ("cuMemsetD32Async", 3),
+    "download": ("cuMemcpyDtoH_v2", 2),
 }
 
 
@@ -74,8 +75,20 @@ def zero(to: Part, stream: int = 0) -> Step:
     return {"op": "zero", "to": to, "stream": stream}
 
 
+def fill(to: Part, value: float, stream: int = 0) -> Step:
+    return {"op": "fill", "to": to, "value": value, "stream": stream}
+
+
 def upload(to: Part, seed: int, stream: int = 0) -> Step:
     return {"op": "upload", "to": to, "seed": seed, "stream": stream}
+
+
+def download(source: Part, stream: int = 0) -> Step:
+    return {"op": "download", "source": source, "stream": stream}
+
+
+def order(stream: int) -> Step:
+    return {"op": "order", "stream": stream}
 
 
 def alloc(buffer: int) -> Step:
@@ -120,7 +133,7 @@ class WindowedJob:
             planned,
             addresses=dict(enumerate(self._offsets())),
             windows=windows,
-            launches=[self._launch(s) for s in self.iteration if s["op"] in LAUNCHES],
+            launches=[self.launch(s) for s in self.iteration if s["op"] in LAUNCHES],
             gpu_memory_bytes=self.gpu_memory_bytes,
         )
 
@@ -140,7 +153,8 @@ class WindowedJob:
             ranges.append((end * PIECE, (num_pieces - end) * PIECE, RESIDENT))
         return ranges
 
-    def _launch(self, step: Step) -> Launch:
+    def launch(self, step: Step) -> Launch:
+        """Return what a step looks like in a plan."""
         parts = {tuple(step[key]) for key in NAMING if key in step}
         offsets = self._offsets()
         named = {offsets[buffer] + first * PIECE for buffer, first, _ in parts}

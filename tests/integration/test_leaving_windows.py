@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from shim_job import Job
+from shim_job import PIECE, Job
 from windowed_plans import (
     LOADS,
     WRITES_BACK,
@@ -108,6 +108,34 @@ def test_what_is_not_overwritten_after_all_is_loaded(job: Job, tmp_path: Path) -
     assert status.message == ""
     assert status.launches_skipped > 0
     assert status.launches_elsewhere > 0
+
+
+@pytest.mark.parametrize("copies", ["quick", "slow"])
+def test_what_is_dead_is_dropped_only_after_its_last_launch(
+    job: Job, tmp_path: Path, copies: str
+) -> None:
+    # A is dead after the third launch. Then comes one that is the last one again.
+    iteration = [scale(A, C), scale(B, A), scale(D, A), copy(C, B), copy(B, D)]
+    windowed = WindowedJob((2, 2, 2, 2), iteration, {A: [Window(0, 0, 2, 0, 0)]})
+    steps = laps(iteration, 4)
+    for lap in range(4, 8):
+        first, *rest = laps(iteration, lap + 1)[-len(iteration) :]
+        steps += [first, rest[-1], *rest]
+    status = windowed.run(
+        job, tmp_path, [*steps, free(0)], SLOW if copies == "slow" else None
+    )
+    assert status.message == ""
+    assert status.launches_skipped > 0
+
+
+def test_room_that_nobody_takes_is_not_waited_for(job: Job, tmp_path: Path) -> None:
+    # By the plan D leaves when A comes, but it is not there.
+    iteration = [scale(B, A), scale(C, B), scale(B, C)]
+    windows = {A: [Window(2, 0, 0, 0, DIRTY)], D: [Window(1, 1, 2, 2, DIRTY)]}
+    windowed = WindowedJob((2, 2, 2, 2), iteration, windows, 6 * PIECE, 3)
+    status = windowed.run(job, tmp_path, laps(iteration, 6))
+    assert status.loads_without_room == 0
+    assert status.h2d_bytes > 0
 
 
 def test_two_streams_use_one_range(job: Job, tmp_path: Path) -> None:

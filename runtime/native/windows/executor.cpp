@@ -17,6 +17,7 @@ struct Submission {
   bool is_followed = false;
   bool is_unlocked = false;  // while the call is made
   bool is_planned = false;
+  bool is_known = false;  // to do what is planned
   uint32_t position = 0;
   CUstream stream = nullptr;
   // Loads that wait for the work at hand, which uses the chunks where they are.
@@ -114,7 +115,7 @@ void Executor::after() {
     for (auto& mark : streams_.marks_since(now_)) load.after.push_back(mark);
     transfers_.load(std::move(load));
   }
-  if (submission.is_planned) leave(submission.position);
+  if (submission.is_planned) leave(submission.position, submission.is_known);
   mutex_.unlock();
 }
 
@@ -149,11 +150,12 @@ void Executor::begin_planned(const Aligner::Step& step, CUstream stream,
     const uint32_t skipped = (step.position + num_launches - left) % num_launches;
     advance_to(skipped);
     enter(skipped, stream, false);
-    leave(skipped);
+    leave(skipped, false);
   }
   advance_to(step.position);
   enter(step.position, stream, is_known);
   t_submission.is_planned = true;
+  t_submission.is_known = is_known;
   t_submission.position = step.position;
 }
 
@@ -231,7 +233,9 @@ void Executor::enter(uint32_t position, CUstream stream, bool is_known) {
   }
 }
 
-void Executor::leave(uint32_t position) {
+// If its last launch is another than is planned, or has not come at all, what the plan
+// has for dead may be read still.
+void Executor::leave(uint32_t position, bool is_known) {
   for (const FlatWindow* window : timetable_.at(Timetable::kWritten, position)) {
     Place* place = find(*window);
     const bool is_read_after = window->written != window->last;
@@ -243,6 +247,7 @@ void Executor::leave(uint32_t position) {
   for (const FlatWindow* window : timetable_.at(Timetable::kLast, position)) {
     Place* place = find(*window);
     if (place == nullptr) continue;
+    if (!is_known) place->doubt(now_ + 1);
     place->release(*window, time_of(position), streams_.marks_since(place->since()),
                    now_);
   }

@@ -42,7 +42,7 @@ class Executor : public Follower {
   void begin_planned(const Aligner::Step& step, CUstream stream, bool is_known);
   void begin_iteration_at(uint32_t position, CUstream stream);
   void enter(uint32_t position, CUstream stream, bool is_known);
-  void leave(uint32_t position);
+  void leave(uint32_t position, bool is_known);
   void stop_loading();
 
   void use_unplanned(CUstream stream, const Entries<uint64_t>& planned, bool is_known,

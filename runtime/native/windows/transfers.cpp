@@ -195,14 +195,25 @@ std::deque<Transfers::QueuedLoad>::iterator Transfers::choose_load() {
   return loads_.end();
 }
 
-// Now, and for what the plan needs until the load is due.
+// Now, and for what the plan needs until the load is due. If a stream waits for it, the
+// job has come so far: of that only what is waited for may not be there yet.
 bool Transfers::has_room(const QueuedLoad& load) const {
   const uint64_t bytes = load.seat->chunk.bytes();
   const uint64_t taken = status::get(&StatusFile::resident_bytes) +
                          round_up_to_piece(status::get(&StatusFile::passed_bytes));
   if (taken + bytes > budget_bytes_) return false;
+  if (load.gated) return taken + bytes + awaited_before(load) <= budget_bytes_;
   const uint64_t others = taken - std::min(taken, bytes_here_);
   return reservations_.is_free(bytes, begin_of(load), load.due, budget_bytes_ - others);
+}
+
+uint64_t Transfers::awaited_before(const QueuedLoad& load) const {
+  uint64_t bytes = 0;
+  for (const QueuedLoad& other : loads_) {
+    if (other.due >= load.due) break;
+    if (other.gated) bytes += other.seat->chunk.bytes();
+  }
+  return bytes;
 }
 
 uint64_t Transfers::begin_of(const QueuedLoad& load) const {

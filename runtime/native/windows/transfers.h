@@ -128,6 +128,7 @@ class Transfers {
   void look_where_the_job_is();
   std::deque<QueuedLoad>::iterator choose_load();
   bool has_room(const QueuedLoad& load) const;
+  uint64_t awaited_before(const QueuedLoad& load) const;
   bool is_hopeless(const QueuedLoad& load) const;
 
   void enter(const QueuedLoad& load);
