@@ -124,13 +124,13 @@ def test_two_threads(ahead: bool, job: Job, tmp_path: Path) -> None:
 def test_frees_in_the_middle_of_a_move(ahead: bool, job: Job, tmp_path: Path) -> None:
     cycle = [
         scale(A, A),
-        scale(B, B),
-        free(1),
-        alloc(1),
         scale(C, C),
+        scale(B, B),
+        free(1),  # waits for all work
+        alloc(1),
         scale(D, B),
-        free(3),
         scale(A, C, stream=1),
+        free(3),
         alloc(3),
     ]
     FOUR.run(job, tmp_path, laps(cycle, 5), 4, ahead=ahead, env=SLOW)
@@ -145,6 +145,7 @@ def test_captures_and_streams_that_go(ahead: bool, job: Job, tmp_path: Path) -> 
         {"op": "renew_stream"},
         free(3),  # waits for the stream that is gone, too
         alloc(3),
+        {"op": "synchronize"},
     ]
     FOUR.run(job, tmp_path, laps(cycle, 5), 4, ahead=ahead, env=SLOW)
 

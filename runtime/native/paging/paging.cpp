@@ -11,8 +11,10 @@
 namespace transit::paging {
 namespace {
 
-// More than any host has memory for: what is freed leaves gaps.
-constexpr uint64_t kSpanBytes = uint64_t{1} << 40;
+// Of addresses: more than there is memory, since what is freed leaves gaps, if they can
+// be had.
+constexpr uint64_t kMostSpanBytes = uint64_t{1} << 40;
+constexpr uint64_t kLeastSpanBytes = uint64_t{1} << 34;
 
 // Made for the first allocation, by one thread at a time; never destroyed.
 std::atomic<Pager*> g_pager{nullptr};
@@ -20,14 +22,20 @@ std::atomic<Pager*> g_pager{nullptr};
 Pager* pager() { return g_pager.load(std::memory_order_acquire); }
 
 Outcome start(CUdevice device) {
-  const CUdeviceptr lowest = make_vmm_backend()->reserve(device, kSpanBytes);
+  const auto backend = make_vmm_backend();
+  uint64_t span_bytes = kMostSpanBytes;
+  CUdeviceptr lowest = backend->reserve(device, span_bytes);
+  while (lowest == 0 && span_bytes > kLeastSpanBytes) {
+    span_bytes /= 2;
+    lowest = backend->reserve(device, span_bytes);
+  }
   if (lowest == 0) {
     return {CUDA_ERROR_OUT_OF_MEMORY, "no addresses left (cuMemAddressReserve)"};
   }
   CUcontext context = nullptr;
   driver().cuCtxGetCurrent(&context);
   const Pager::Options options{settings().paging_bytes, settings().paging_ahead};
-  auto* started = new Pager(options, device, context, lowest, kSpanBytes);
+  auto* started = new Pager(options, device, context, lowest, span_bytes);
   g_pager.store(started, std::memory_order_release);
   windows::set_follower(started);
   return {};
