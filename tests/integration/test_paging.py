@@ -276,6 +276,20 @@ roundtrip(first, 8 << 20, 5)
     assert status.d2h_bytes == 8 << 20
 
 
+def test_what_is_left_to_the_driver_may_be_more_than_the_budget(job: Job) -> None:
+    _, [status] = job(
+        *script("""
+start()
+first = call(cu.cuMemAlloc, 8 << 20)
+small = [call(cu.cuMemAlloc, 1 << 20) for _ in range(10)]
+roundtrip(first, 8 << 20)
+"""),
+        env=paging(4, ahead=False),
+    )
+    assert status.resident_bytes == 0
+    assert status.gpu_peak_bytes == status.passed_bytes == 10 << 20
+
+
 def test_addresses_say_whose_they_are(job: Job) -> None:
     job(
         *script("""

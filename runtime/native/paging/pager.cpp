@@ -104,8 +104,8 @@ void Pager::before(const Work& work) {
   mutex_.lock();
   t_submission = {true, false, stream};
   gates_.count_work();
-  note(work);
   find_room(0, 0);  // the driver may have given memory to others
+  note(work);
   if (work.kind == Work::Kind::kKernel) bring();
   if (options_.moves_ahead) bring_ahead();
   gate(stream);
@@ -171,7 +171,7 @@ void Pager::bring() {
   for (Page* page : wanted_) {
     if (page->seat->will_be_on_gpu()) {
       hasten(*page);
-    } else if (find_room(page->bytes(), 0)) {
+    } else if (fits(*page) && find_room(page->bytes(), 0)) {
       load(*page, past_.now(), true, users_of(*page));
     } else {
       status::add(&StatusFile::loads_without_room);
@@ -276,14 +276,17 @@ Events Pager::users_of(const Page& page) {
   return may_be_used ? streams_.marks_since(page.since) : Events{};
 }
 
+// Beside all else that the work at hand wants.
+bool Pager::fits(const Page& page) const {
+  return wanted_bytes_ + driver_bytes() + page.bytes() <= options_.budget_bytes;
+}
+
 bool Pager::has_room(uint64_t bytes) const {
   return asked_bytes_ + driver_bytes() + bytes <= options_.budget_bytes;
 }
 
 // What goes is not used before then, if the past is a guide.
 bool Pager::find_room(uint64_t bytes, uint64_t least_time_to_use) {
-  if (has_room(bytes)) return true;
-  if (wanted_bytes_ + driver_bytes() + bytes > options_.budget_bytes) return false;
   while (!has_room(bytes)) {
     Page* victim = choose_victim(least_time_to_use);
     if (victim == nullptr) return false;

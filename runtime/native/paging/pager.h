@@ -69,6 +69,7 @@ class Pager : public Follower {
 
   bool find_room(uint64_t bytes, uint64_t least_time_to_use);
   bool has_room(uint64_t bytes) const;
+  bool fits(const Page& page) const;
   Page* choose_victim(uint64_t least_time_to_use);
   Paged* find(CUdeviceptr address);
 
