@@ -11,7 +11,6 @@ from windowed_plans import (
     WRITES_BACK,
     Window,
     WindowedJob,
-    copy,
     laps,
     scale,
 )
@@ -23,7 +22,7 @@ ITERATION = [
     scale(A, A),
     scale(B, A),
     scale(C, C),
-    copy(C, B),
+    scale(C, B),
     scale(B, B),
     scale(C, B),
 ]
@@ -38,9 +37,9 @@ JOB = WindowedJob(
 )
 # What is called before the first lap, and how often then.
 MOVING = {
-    "cuMemCreate": ("load", range(4, 14)),
-    "cuMemMap": ("a window", range(6, 26)),
-    "cuMemSetAccess": ("a window", range(6, 26)),
+    "cuMemCreate": ("load", range(6, 16)),
+    "cuMemMap": ("a window", range(8, 28)),
+    "cuMemSetAccess": ("a window", range(8, 28)),
     "cuMemUnmap": ("a window", range(1, 16)),
     "cuMemcpyDtoDAsync": ("a window", range(4, 20)),
 }

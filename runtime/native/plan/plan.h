@@ -50,6 +50,10 @@ class Plan {
   // Null if `path` is not a plan for `rank`; then `error` says why. Never unmapped.
   static const Plan* load(const std::string& path, uint32_t rank, std::string* error);
 
+  Entries<FlatAllocation> allocations() const {
+    return {allocations_, header_->num_allocations};
+  }
+
   // Null if the plan does not know this allocation.
   const FlatAllocation* find(int32_t device, uint32_t ordinal) const;
 

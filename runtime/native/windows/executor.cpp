@@ -55,7 +55,8 @@ Executor::Executor(const Plan& plan, CUdevice device, CUcontext context,
       aligner_(plan.launches().first, plan.launches().count),
       live_pieces_(plan.address_span_bytes(device)),
       filter_{lowest, plan.address_span_bytes(device), live_pieces_.words()},
-      places_(plan.num_ranges()) {}
+      places_(plan.num_ranges()),
+      makeshift_(plan, device, places_, streams_) {}
 
 Outcome Executor::add(const FlatAllocation& allocation) {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -72,6 +73,10 @@ Outcome Executor::add(const FlatAllocation& allocation) {
     places_[plan_.index_of(place->range())] = std::move(place);
   }
   if (!created.empty()) allocations_[allocation.address_offset] = &allocation;
+  if (!aligner_.is_locked()) {
+    visit_places_from(allocation.address_offset,
+                      [this](Place& place) { makeshift_.welcome(place, now_); });
+  }
   live_pieces_.set(allocation.address_offset, allocation.bytes, true);
   return {};
 }
@@ -129,6 +134,10 @@ void Executor::follow(const Work& work) {
   count(step);
   gates_.close_all(stream);
   if (was_locked && !aligner_.is_locked()) stop_loading();
+  const bool is_kernel = work.kind == Work::Kind::kKernel;
+  if (step.where == Aligner::Where::kUnlocked && is_kernel && named_.is_whole()) {
+    return bring_named(stream);
+  }
   if (step.where != Aligner::Where::kPlanned) {
     return use_unplanned(stream, {nullptr, 0}, false, doubtful_until());
   }
@@ -262,6 +271,23 @@ void Executor::stop_loading() {
     place->withdraw();
     place->bring_home();
   }
+}
+
+// Copies and sets use memory where it is: to bring it takes as long.
+void Executor::bring_named(CUstream stream) {
+  const auto visit_named = [this](const auto& visit) {
+    for (const CUdeviceptr address : named_) {
+      visit_places_from(address - lowest_, visit);
+    }
+  };
+  visit_named([this](Place& place) { place.note_use(now_); });
+  visit_named([&](Place& place) {
+    makeshift_.bring(place, now_);
+    place.doubt(doubtful_until());
+    place.suspect();
+    gate(place, stream);
+    place.bring_home();
+  });
 }
 
 // What the work at hand names beyond what is planned for it; and unless it is known to

@@ -12,6 +12,7 @@
 #include "runtime/native/windows/gates.h"
 #include "runtime/native/windows/laps.h"
 #include "runtime/native/windows/live_pieces.h"
+#include "runtime/native/windows/makeshift.h"
 #include "runtime/native/windows/named_addresses.h"
 #include "runtime/native/windows/place.h"
 #include "runtime/native/windows/stream_log.h"
@@ -45,6 +46,7 @@ class Executor : public Follower {
   void leave(uint32_t position, bool is_known);
   void stop_loading();
 
+  void bring_named(CUstream stream);
   void use_unplanned(CUstream stream, const Entries<uint64_t>& planned, bool is_known,
                      uint64_t doubtful_until);
   void use_unplanned(CUstream stream, Place& place, uint64_t doubtful_until);
@@ -86,6 +88,7 @@ class Executor : public Follower {
   const AddressFilter filter_;
   std::vector<std::unique_ptr<Place>> places_;             // by range
   std::map<uint64_t, const FlatAllocation*> allocations_;  // with places, by offset
+  Makeshift makeshift_;
 
   uint64_t now_ = 0;  // pieces of work submitted
   uint64_t lap_ = 1;  // around the iteration

@@ -42,6 +42,32 @@ void Place::release(const FlatWindow& window, uint64_t time, const Events& after
   since_ = now;
 }
 
+void Place::come(bool copies, const Events& after, uint64_t now) {
+  for (const auto& seat : seats_) {
+    if (seat->will_be_on_gpu()) continue;
+    transfers_.load({seat.get(), 0, 0, copies, false, after});
+  }
+  since_ = now;
+  suspect();
+}
+
+void Place::go(const Events& after, uint64_t now) {
+  for (const auto& seat : seats_) {
+    if (!seat->will_be_on_gpu()) continue;
+    transfers_.release(seat.get(), Transfers::To::kHome, true, 0, after);
+  }
+  is_nowhere_ = false;
+  since_ = now;
+}
+
+uint64_t Place::bytes_on_gpu() const {
+  uint64_t bytes = 0;
+  for (const auto& seat : seats_) {
+    if (seat->will_be_on_gpu()) bytes += seat->chunk.bytes();
+  }
+  return bytes;
+}
+
 void Place::suspect() {
   is_stored_ = false;
   is_suspect_ = true;

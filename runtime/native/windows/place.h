@@ -34,6 +34,17 @@ class Place {
                uint64_t now);
   void store(const Events& after);
 
+  // Whatever it holds is known to nobody. `after` is what may use it where it is.
+  void come(bool copies, const Events& after, uint64_t now);
+  void go(const Events& after, uint64_t now);
+
+  // There, or on the way.
+  uint64_t bytes_on_gpu() const;
+
+  // The last piece of work that named it while nothing was planned.
+  uint64_t last_use() const { return last_use_; }
+  void note_use(uint64_t now) { last_use_ = now; }
+
   // Takes back loads that have not begun, if nothing waits for them.
   void withdraw();
 
@@ -53,6 +64,7 @@ class Place {
   const Entries<FlatWindow> windows_;
   Seats seats_;
   uint64_t since_ = 0;
+  uint64_t last_use_ = 0;
   uint64_t doubtful_until_ = 0;
   bool is_nowhere_ = false;  // when it is not on the GPU
   bool is_stored_ = false;   // since it was last written

@@ -1,0 +1,66 @@
+#include "runtime/native/windows/makeshift.h"
+
+#include <algorithm>
+
+#include "runtime/native/status/status.h"
+
+namespace transit {
+namespace {
+
+uint64_t bytes_without_windows(const Plan& plan, CUdevice device) {
+  uint64_t bytes = 0;
+  for (const FlatAllocation& allocation : plan.allocations()) {
+    if (allocation.device != device) continue;
+    bytes += plan.ranges_of(allocation).bytes(Placement::kResident);
+  }
+  return plan.gpu_memory_bytes() - std::min(bytes, plan.gpu_memory_bytes());
+}
+
+}  // namespace
+
+Makeshift::Makeshift(const Plan& plan, CUdevice device, const Places& places,
+                     StreamLog& streams)
+    : all_bytes_(bytes_without_windows(plan, device)),
+      places_(places),
+      streams_(streams) {}
+
+void Makeshift::welcome(Place& place, uint64_t now) {
+  if (has_room(place.range().bytes)) place.come(false, {}, now);
+}
+
+void Makeshift::bring(Place& place, uint64_t now) {
+  const uint64_t missing_bytes = place.range().bytes - place.bytes_on_gpu();
+  if (missing_bytes == 0 || !find_room(missing_bytes, now)) return;
+  place.come(true, streams_.marks_since(place.since()), now);
+}
+
+bool Makeshift::find_room(uint64_t bytes, uint64_t now) {
+  while (!has_room(bytes)) {
+    Place* victim = choose_victim(now);
+    if (victim == nullptr) return false;
+    victim->go(streams_.marks_since(victim->since()), now);
+  }
+  return true;
+}
+
+bool Makeshift::has_room(uint64_t bytes) const {
+  uint64_t taken = round_up_to_piece(status::get(&StatusFile::passed_bytes)) + bytes;
+  for (const auto& place : places_) {
+    if (place != nullptr) taken += place->bytes_on_gpu();
+  }
+  return taken <= all_bytes_;
+}
+
+Place* Makeshift::choose_victim(uint64_t now) const {
+  Place* victim = nullptr;
+  for (const auto& place : places_) {
+    if (place == nullptr || place->bytes_on_gpu() == 0) continue;
+    if (place->last_use() == now) continue;
+    if (victim == nullptr || place->last_use() < victim->last_use()) {
+      victim = place.get();
+    }
+  }
+  return victim;
+}
+
+}  // namespace transit
