@@ -169,9 +169,8 @@ void Pager::want(CUdeviceptr address, uint64_t bytes) {
 
 void Pager::bring() {
   for (Page* page : wanted_) {
-    if (page->seat->will_be_on_gpu()) {
-      hasten(*page);
-    } else if (fits(*page) && find_room(page->bytes(), 0)) {
+    if (page->seat->will_be_on_gpu()) continue;
+    if (fits(*page) && find_room(page->bytes(), 0)) {
       load(*page, past_.now(), true, users_of(*page));
     } else {
       status::add(&StatusFile::loads_without_room);
@@ -211,10 +210,12 @@ void Pager::gate(CUstream stream) {
   moving_.erase(std::remove_if(moving_.begin(), moving_.end(), is_settled),
                 moving_.end());
   const bool uses_any = !options_.moves_ahead || !named_.is_whole();
-  for (const Page* page : moving_) {
+  for (Page* page : moving_) {
     const bool is_touched =
         std::find(touched_.begin(), touched_.end(), page->paged) != touched_.end();
-    if (uses_any || is_touched) gates_.close(*page->seat, stream);
+    if (!uses_any && !is_touched) continue;
+    if (options_.moves_ahead) hasten(*page);
+    gates_.close(*page->seat, stream);
   }
 }
 
@@ -249,8 +250,9 @@ void Pager::set_moving(Page& page) {
   }
 }
 
-// A load that was asked for ahead goes before those that are not needed yet. Others
-// must not wait for room behind it, for which they may be waited for themselves.
+// Work is about to wait for it. A load that was asked for ahead would begin after those
+// that are asked for later and needed sooner, and these may wait for room until that
+// work is done.
 void Pager::hasten(Page& page) {
   if (page.seat->is_settled()) return;
   auto load = transfers_.withdraw(page.seat);
