@@ -60,7 +60,7 @@ sanitize: sanitize-address sanitize-thread ## simulated-GPU tests under sanitize
 # with the libstdc++ whose throw it has to find; the shim comes before it there, which
 # does no harm. Not ours: Python's leaks, and races within libraries. Left out are the
 # tests of bad input (hundreds of starts of the command line, and little native code) and
-# the demo and whole windows (the end-to-end tests again, larger).
+# the demo, whole windows (the end-to-end tests again, larger) and many steps.
 library = $(shell $(CXX) -print-file-name=$(1))
 SANITIZERS_address := address,undefined
 SANITIZERS_thread := thread
@@ -84,7 +84,7 @@ sanitize-address sanitize-thread: sanitize-%: $(VENV)/installed
 	LD_PRELOAD=$(call library,$(SANITIZER_RUNTIME_$*)):$(call library,libstdc++.so.6) \
 		$(BIN)/python -m pytest -m "not gpu" $(PYTEST_FLAGS) tests/integration \
 		--ignore-glob 'tests/integration/test_bad_*.py' \
-		-k "not (test_demo or test_windows_keep $(SANITIZER_SKIP_$*))"
+		-k "not (test_demo or test_windows_keep or test_many_steps $(SANITIZER_SKIP_$*))"
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -283,7 +283,9 @@ class Wanderer:
             return
         for part in sorted(self.dead):
             if any(overlaps(part, source) for source in reads(step)):
-                self.do(upload(part, self.random.randrange(MAX_SEED)))
+                self._revive(part)
+                if part in self.dead:
+                    return
         aligner = copies.copy(self.aligner)
         where, position, *_ = aligned = aligner.next(self._launch(step))
         is_planned = where == PLANNED and self._is_known(step, aligned)
@@ -295,6 +297,16 @@ class Wanderer:
         self.dead -= {part for part in self.dead if overwrites(step, part)}
         if is_planned:
             self.dead |= self._dead_after(position)
+
+    def _revive(self, part: Part) -> None:
+        """Overwrite what is dead, by what is not one of the plan's, if that can be."""
+        for step in (
+            upload(part, self.random.randrange(MAX_SEED)),
+            fill(part, self.random.uniform(0.5, 1)),
+            zero(part),
+        ):
+            if part in self.dead:
+                self.do(step)
 
     def _is_known(self, step: Step, aligned: Aligned) -> bool:
         _, position, _, is_exact, *_ = aligned
@@ -379,7 +391,7 @@ class Wanderer:
             self.do(step)
 
     def other_step(self) -> Step:
-        if self.random.random() < 0.2:
+        if self.random.random() < 0.4:
             return renewed(self.random.choice(self.job.iteration), self.random)
         if self.random.random() < 0.2:
             return download(random_range(self.random, self.job.pieces, 3))
@@ -466,8 +478,9 @@ class Wanderer:
     def end(self) -> None:
         """Leave nothing that must not be read."""
         for part in sorted(self.dead):
-            self.do(upload(part, self.random.randrange(MAX_SEED)))
+            self._revive(part)
         self.steps.append({"op": "synchronize"})
+        self.steps += [free(buffer) for buffer in sorted({b for b, *_ in self.dead})]
 
 
 def random_steps(job: WindowedJob, random: Random, num_laps: int) -> list[Step]:

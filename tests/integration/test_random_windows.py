@@ -13,7 +13,7 @@ import pytest
 from random_windows import random_job, random_steps
 from shim_job import Job
 
-NUM_JOBS = int(os.environ.get("TRANSIT_TEST_JOBS", "8"))
+NUM_JOBS = int(os.environ.get("TRANSIT_TEST_JOBS", "10"))
 FIRST_SEED = int(os.environ.get("TRANSIT_TEST_SEED", "0"))
 NUM_LAPS = 25
 
