@@ -238,6 +238,8 @@ def _in_place_bytes_of_parts(schedule: Schedule, model: Model) -> Floats:
 def _windows(schedule: Schedule, issue: Ints) -> dict[int, tuple[Window, ...]]:
     """Return the windows of each part that has some, in the iteration's order."""
     windows = schedule.windows
+    # What is not loaded is only there once the launch is known that overwrites it.
+    issue = np.where(windows.load, issue, windows.first)
     order = np.lexsort((windows.first, windows.part))
     # Only what is stored needs to know when it was written for the last time.
     written = np.where(windows.store, windows.written, windows.last)

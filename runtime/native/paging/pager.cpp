@@ -228,7 +228,7 @@ void Pager::await(const Work& work) {
 }
 
 void Pager::load(Page& page, uint64_t due, bool copies, Events after) {
-  transfers_.load({page.seat, past_.now(), due, copies, false, std::move(after)});
+  transfers_.load({page.seat, past_.now(), due, copies, false, true, std::move(after)});
   asked_bytes_ += page.bytes();
   if (page.is_wanted) wanted_bytes_ += page.bytes();
   set_moving(page);

@@ -74,8 +74,9 @@ Outcome Executor::add(const FlatAllocation& allocation) {
   }
   if (!created.empty()) allocations_[allocation.address_offset] = &allocation;
   if (!aligner_.is_locked()) {
-    visit_places_from(allocation.address_offset,
-                      [this](Place& place) { makeshift_.welcome(place, now_); });
+    visit_places_from(allocation.address_offset, [this](Place& place) {
+      makeshift_.welcome(place, now_, time_of(position_));
+    });
   }
   live_pieces_.set(allocation.address_offset, allocation.bytes, true);
   return {};
@@ -217,8 +218,13 @@ Transfers::Load Executor::times_of(const FlatWindow& window, uint32_t position,
                              ? 0
                              : (window.first + count - position) % count;
   const uint64_t issue = time_of(position);
-  return {nullptr, issue, issue + ahead,
-          true,    false, streams_.marks_since(place.since())};
+  return {nullptr,
+          issue,
+          issue + ahead,
+          true,
+          false,
+          false,
+          streams_.marks_since(place.since())};
 }
 
 // Unless the launch is known to do what is planned, it may not overwrite what it
@@ -282,7 +288,7 @@ void Executor::bring_named(CUstream stream) {
   };
   visit_named([this](Place& place) { place.note_use(now_); });
   visit_named([&](Place& place) {
-    makeshift_.bring(place, now_);
+    makeshift_.bring(place, now_, time_of(position_));
     place.doubt(doubtful_until());
     place.suspect();
     gate(place, stream);
@@ -325,6 +331,8 @@ void Executor::visit_places_from(uint64_t offset, const Visit& visit) {
 void Executor::use_unplanned(CUstream stream, Place& place, uint64_t until) {
   place.doubt(until);
   place.suspect();
+  // Without a plan it comes when a kernel names it.
+  if (!aligner_.is_locked()) place.withdraw();
   for (const auto& seat : place.seats()) {
     if (seat->is_settled()) continue;
     auto load = transfers_.withdraw(seat.get());

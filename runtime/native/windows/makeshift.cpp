@@ -24,21 +24,23 @@ Makeshift::Makeshift(const Plan& plan, CUdevice device, const Places& places,
       places_(places),
       streams_(streams) {}
 
-void Makeshift::welcome(Place& place, uint64_t now) {
-  if (has_room(place.range().bytes)) place.come(false, {}, now);
+void Makeshift::welcome(Place& place, uint64_t now, uint64_t time) {
+  if (!has_room(place.range().bytes)) return;
+  place.come({nullptr, time, time, false, false, true, {}}, now);
 }
 
-void Makeshift::bring(Place& place, uint64_t now) {
+void Makeshift::bring(Place& place, uint64_t now, uint64_t time) {
   const uint64_t missing_bytes = place.range().bytes - place.bytes_on_gpu();
-  if (missing_bytes == 0 || !find_room(missing_bytes, now)) return;
-  place.come(true, streams_.marks_since(place.since()), now);
+  if (missing_bytes == 0 || !find_room(missing_bytes, now, time)) return;
+  const Events after = streams_.marks_since(place.since());
+  place.come({nullptr, time, time, true, false, true, after}, now);
 }
 
-bool Makeshift::find_room(uint64_t bytes, uint64_t now) {
+bool Makeshift::find_room(uint64_t bytes, uint64_t now, uint64_t time) {
   while (!has_room(bytes)) {
     Place* victim = choose_victim(now);
     if (victim == nullptr) return false;
-    victim->go(streams_.marks_since(victim->since()), now);
+    victim->go(streams_.marks_since(victim->since()), now, time);
   }
   return true;
 }

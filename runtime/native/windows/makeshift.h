@@ -21,13 +21,14 @@ class Makeshift {
             StreamLog& streams);
 
   // It has just been made, and holds nothing.
-  void welcome(Place& place, uint64_t now);
+  void welcome(Place& place, uint64_t now, uint64_t time);
 
-  // For the piece of work at hand, of number `now`, which uses the place.
-  void bring(Place& place, uint64_t now);
+  // For the piece of work at hand, of number `now`, which uses the place. `time` is
+  // that of moves.
+  void bring(Place& place, uint64_t now, uint64_t time);
 
  private:
-  bool find_room(uint64_t bytes, uint64_t now);
+  bool find_room(uint64_t bytes, uint64_t now, uint64_t time);
   bool has_room(uint64_t bytes) const;
   Place* choose_victim(uint64_t now) const;
 

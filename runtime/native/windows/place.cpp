@@ -42,19 +42,20 @@ void Place::release(const FlatWindow& window, uint64_t time, const Events& after
   since_ = now;
 }
 
-void Place::come(bool copies, const Events& after, uint64_t now) {
+void Place::come(Transfers::Load times, uint64_t now) {
   for (const auto& seat : seats_) {
     if (seat->will_be_on_gpu()) continue;
-    transfers_.load({seat.get(), 0, 0, copies, false, after});
+    times.seat = seat.get();
+    transfers_.load(times);
   }
   since_ = now;
   suspect();
 }
 
-void Place::go(const Events& after, uint64_t now) {
+void Place::go(const Events& after, uint64_t now, uint64_t time) {
   for (const auto& seat : seats_) {
     if (!seat->will_be_on_gpu()) continue;
-    transfers_.release(seat.get(), Transfers::To::kHome, true, 0, after);
+    transfers_.release(seat.get(), Transfers::To::kHome, true, time, after);
   }
   is_nowhere_ = false;
   since_ = now;

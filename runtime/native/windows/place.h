@@ -34,9 +34,9 @@ class Place {
                uint64_t now);
   void store(const Events& after);
 
-  // Whatever it holds is known to nobody. `after` is what may use it where it is.
-  void come(bool copies, const Events& after, uint64_t now);
-  void go(const Events& after, uint64_t now);
+  // In turn, at a time that is now. Whatever it holds is known to nobody.
+  void come(Transfers::Load times, uint64_t now);
+  void go(const Events& after, uint64_t now, uint64_t time);
 
   // There, or on the way.
   uint64_t bytes_on_gpu() const;

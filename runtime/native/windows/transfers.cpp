@@ -182,15 +182,17 @@ void Transfers::look_where_the_job_is() {
 std::deque<Transfers::QueuedLoad>::iterator Transfers::choose_load() {
   const Events* not_passed = nullptr;  // loads that are asked for together share them
   for (auto load = loads_.begin(); load != loads_.end(); ++load) {
-    if (reservations_.is_empty() && load != loads_.begin()) break;
     const bool waits = !load->may_begin_early;
-    if (waits && not_passed != nullptr && load->after == *not_passed) continue;
-    if (load->seat->done() != load->number - 1) continue;
-    if (waits && !have_passed(load->after)) {
-      not_passed = &load->after;
-      continue;
+    const bool is_known_to_wait =
+        waits && not_passed != nullptr && load->after == *not_passed;
+    if (!is_known_to_wait && load->seat->done() == load->number - 1) {
+      if (waits && !have_passed(load->after)) {
+        not_passed = &load->after;
+      } else if (has_room(*load) || is_hopeless(*load)) {
+        return load;
+      }
     }
-    if (has_room(*load) || is_hopeless(*load)) return load;
+    if (load->is_in_turn) break;
   }
   return loads_.end();
 }

@@ -51,7 +51,7 @@ struct Seat {
 class Transfers {
  public:
   // What is on the GPU never exceeds the budget: a chunk for which no room comes to be
-  // stays at home. Without a plan loads begin in turn.
+  // stays at home.
   Transfers(CUcontext context, uint64_t budget_bytes, Reservations reservations);
 
   // One caller at a time asks for moves; a seat's loads and releases alternate. Times
@@ -62,6 +62,7 @@ class Transfers {
     uint64_t due;          // when it is needed
     bool copies;           // else what is at home is not needed
     bool may_begin_early;  // before `after`, if there is room: nobody uses it at home
+    bool is_in_turn;       // nothing that is due as early or later begins before it
     Events after;
   };
   void load(Load load);
