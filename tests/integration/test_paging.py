@@ -218,10 +218,10 @@ FAILING = {
 
 @pytest.mark.parametrize("symbol", FAILING)
 def test_a_move_that_fails_is_said_and_loses_nothing(
-    symbol: str, ahead: bool, job: Job, tmp_path: Path
+    symbol: str, job: Job, tmp_path: Path
 ) -> None:
     env = {"TRANSIT_SIM_FAIL": f"{symbol}:{FAILING[symbol]}=2"}
-    status = FOUR.run(job, tmp_path, laps(CYCLE, 6), 4, ahead=ahead, env=env)
+    status = FOUR.run(job, tmp_path, laps(CYCLE, 6), 4, env=env)
     assert status.transfer_failures == 1
     assert symbol in status.message
 

@@ -222,6 +222,15 @@ uint64_t Plan::address_span_bytes(int32_t device) const {
   return span_bytes;
 }
 
+uint64_t Plan::bytes_for_windows(int32_t device) const {
+  uint64_t resident = 0;
+  for (const FlatAllocation& allocation : allocations()) {
+    if (allocation.device != device) continue;
+    resident += ranges_of(allocation).bytes(Placement::kResident);
+  }
+  return gpu_memory_bytes() - std::min(resident, gpu_memory_bytes());
+}
+
 const FlatAllocation* Plan::find(int32_t device, uint32_t ordinal) const {
   const FlatAllocation* end = allocations_ + header_->num_allocations;
   const auto wanted = std::make_tuple(device, ordinal);

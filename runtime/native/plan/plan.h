@@ -83,6 +83,9 @@ class Plan {
     return {addresses_ + launch.first_address, launch.num_addresses};
   }
 
+  // What of the budget is left when all that is resident on the device is there.
+  uint64_t bytes_for_windows(int32_t device) const;
+
   uint64_t gpu_memory_bytes() const { return header_->gpu_memory_bytes; }
 
  private:

@@ -50,13 +50,14 @@ Executor::Executor(const Plan& plan, CUdevice device, CUcontext context,
       device_(device),
       lowest_(lowest),
       timetable_(plan),
-      transfers_(context, plan.gpu_memory_bytes(), Reservations(plan)),
+      transfers_(context, plan.gpu_memory_bytes(), plan.bytes_for_windows(device),
+                 Reservations(plan)),
       gates_(transfers_),
       aligner_(plan.launches().first, plan.launches().count),
       live_pieces_(plan.address_span_bytes(device)),
       filter_{lowest, plan.address_span_bytes(device), live_pieces_.words()},
       places_(plan.num_ranges()),
-      makeshift_(plan, device, places_, streams_) {}
+      makeshift_(plan.bytes_for_windows(device), places_, streams_) {}
 
 Outcome Executor::add(const FlatAllocation& allocation) {
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -1,28 +1,8 @@
 #include "runtime/native/windows/makeshift.h"
 
-#include <algorithm>
-
 #include "runtime/native/status/status.h"
 
 namespace transit {
-namespace {
-
-uint64_t bytes_without_windows(const Plan& plan, CUdevice device) {
-  uint64_t bytes = 0;
-  for (const FlatAllocation& allocation : plan.allocations()) {
-    if (allocation.device != device) continue;
-    bytes += plan.ranges_of(allocation).bytes(Placement::kResident);
-  }
-  return plan.gpu_memory_bytes() - std::min(bytes, plan.gpu_memory_bytes());
-}
-
-}  // namespace
-
-Makeshift::Makeshift(const Plan& plan, CUdevice device, const Places& places,
-                     StreamLog& streams)
-    : all_bytes_(bytes_without_windows(plan, device)),
-      places_(places),
-      streams_(streams) {}
 
 void Makeshift::welcome(Place& place, uint64_t now, uint64_t time) {
   if (!has_room(place.range().bytes)) return;
@@ -50,7 +30,7 @@ bool Makeshift::has_room(uint64_t bytes) const {
   for (const auto& place : places_) {
     if (place != nullptr) taken += place->bytes_on_gpu();
   }
-  return taken <= all_bytes_;
+  return taken <= bytes_;
 }
 
 Place* Makeshift::choose_victim(uint64_t now) const {

@@ -15,10 +15,10 @@ class Makeshift {
  public:
   using Places = std::vector<std::unique_ptr<Place>>;
 
-  // Places may be null, and come and go. All other placements of the plan on the device
-  // have room at any time.
-  Makeshift(const Plan& plan, CUdevice device, const Places& places,
-            StreamLog& streams);
+  // Places may be null, and come and go. They and what the driver has take up to so
+  // many bytes.
+  Makeshift(uint64_t bytes, const Places& places, StreamLog& streams)
+      : bytes_(bytes), places_(places), streams_(streams) {}
 
   // It has just been made, and holds nothing.
   void welcome(Place& place, uint64_t now, uint64_t time);
@@ -32,7 +32,7 @@ class Makeshift {
   bool has_room(uint64_t bytes) const;
   Place* choose_victim(uint64_t now) const;
 
-  const uint64_t all_bytes_;  // that windows and the driver's own memory may take up
+  const uint64_t bytes_;
   const Places& places_;
   StreamLog& streams_;
 };

@@ -29,11 +29,7 @@ void close_seats(Transfers& transfers, Seats& seats) {
   for (auto& seat : seats) {
     transfers.end(*seat);
     transfers.give_back(seat->num_done);
-    const uint64_t bytes = seat->chunk.bytes();
-    const bool was_on_gpu = seat->chunk.is_on_gpu();
-    seat.reset();  // there is no room before
-    status::subtract_bytes(&StatusFile::windowed_bytes, bytes);
-    if (was_on_gpu) status::subtract_bytes(&StatusFile::resident_bytes, bytes);
+    status::subtract_bytes(&StatusFile::windowed_bytes, seat->chunk.bytes());
   }
   seats.clear();
 }

@@ -36,10 +36,11 @@ void go_home_if_nowhere(Chunk& chunk) {
 
 }  // namespace
 
-Transfers::Transfers(CUcontext context, uint64_t budget_bytes,
+Transfers::Transfers(CUcontext context, uint64_t budget_bytes, uint64_t own_bytes,
                      Reservations reservations)
     : context_(context),
       budget_bytes_(budget_bytes),
+      own_bytes_(own_bytes),
       reservations_(std::move(reservations)) {
   std::thread([this] { work(); }).detach();
 }
@@ -104,6 +105,7 @@ void Transfers::gate(const Seat& seat, uint32_t number, CUstream stream) {
 
 void Transfers::end(Seat& seat) {
   withdraw(&seat);
+  if (seat.will_be_on_gpu()) release(&seat, To::kNowhere, false, 0, {});
   wait(seat, seat.num_asked);
   while (seat.num_stores > 0) std::this_thread::sleep_for(kPause);
 }
@@ -201,9 +203,10 @@ std::deque<Transfers::QueuedLoad>::iterator Transfers::choose_load() {
 // job has come so far: of that only what is waited for may not be there yet.
 bool Transfers::has_room(const QueuedLoad& load) const {
   const uint64_t bytes = load.seat->chunk.bytes();
-  const uint64_t taken = status::get(&StatusFile::resident_bytes) +
-                         round_up_to_piece(status::get(&StatusFile::passed_bytes));
+  const uint64_t passed = round_up_to_piece(status::get(&StatusFile::passed_bytes));
+  const uint64_t taken = status::get(&StatusFile::resident_bytes) + passed;
   if (taken + bytes > budget_bytes_) return false;
+  if (load.is_in_turn) return bytes_here_ + passed + bytes <= own_bytes_;
   if (load.gated) return taken + bytes + awaited_before(load) <= budget_bytes_;
   const uint64_t others = taken - std::min(taken, bytes_here_);
   return reservations_.is_free(bytes, begin_of(load), load.due, budget_bytes_ - others);

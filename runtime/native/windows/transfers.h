@@ -51,8 +51,10 @@ struct Seat {
 class Transfers {
  public:
   // What is on the GPU never exceeds the budget: a chunk for which no room comes to be
-  // stays at home.
-  Transfers(CUcontext context, uint64_t budget_bytes, Reservations reservations);
+  // stays at home. `own_bytes` of it are never for anything but chunks and what the
+  // driver has; loads in turn take no more.
+  Transfers(CUcontext context, uint64_t budget_bytes, uint64_t own_bytes,
+            Reservations reservations);
 
   // One caller at a time asks for moves; a seat's loads and releases alternate. Times
   // count launches of the iteration.
@@ -79,7 +81,7 @@ class Transfers {
   // What the stream does from now on waits for the seat's moves up to this one.
   void gate(const Seat& seat, uint32_t number, CUstream stream);
 
-  // Nothing of the seat is on its way when it returns.
+  // Nothing of the seat is on its way, or on the GPU, when it returns.
   void end(Seat& seat);
 
   // Lets a seat that is not asked to the GPU be used where it is, once it is there.
@@ -138,7 +140,7 @@ class Transfers {
   static void done(Seat* seat);
 
   const CUcontext context_;
-  const uint64_t budget_bytes_;
+  const uint64_t budget_bytes_, own_bytes_;
   Reservations reservations_;  // of the thread that moves chunks
 
   std::mutex mutex_;
