@@ -110,6 +110,9 @@ void Pager::before(const Work& work) {
   if (options_.moves_ahead) bring_ahead();
   gate(stream);
   await(work);
+  // The job may be about to load more of its code: the driver would wait for a gate,
+  // and let nobody open it meanwhile.
+  gates_.await_all();
   // What it waits for may be another thread's work.
   t_submission.is_unlocked = work.is_blocking && named_.is_whole() && touched_.empty();
   if (t_submission.is_unlocked) mutex_.unlock();

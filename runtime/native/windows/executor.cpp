@@ -7,6 +7,7 @@
 #include "runtime/native/interpose/driver.h"
 #include "runtime/native/memory/captures.h"
 #include "runtime/native/status/status.h"
+#include "runtime/native/windows/functions.h"
 #include "runtime/native/windows/signature.h"
 
 namespace transit {
@@ -104,8 +105,11 @@ void Executor::before(const Work& work) {
   t_submission = {};
   t_submission.is_followed = true;
   t_submission.stream = stream;
+  const bool may_load = functions::may_be_loaded_by(work);
+  if (may_load) gates_.await_all();
   follow(work);
   await_named(work);
+  if (may_load) gates_.await_all();
   // What it waits for may be another thread's work.
   t_submission.is_unlocked = work.is_blocking && !names_places();
   if (t_submission.is_unlocked) mutex_.unlock();
@@ -295,6 +299,8 @@ void Executor::bring_named(CUstream stream) {
     gate(place, stream);
     place.bring_home();
   });
+  // The job may be about to load more of its code, and not by launches alone.
+  gates_.await_all();
 }
 
 // What the work at hand names beyond what is planned for it; and unless it is known to

@@ -83,6 +83,13 @@ const Description& describe(CUfunction function) {
   return *description;
 }
 
+bool may_be_loaded_by(const Work& work) {
+  if (work.kind != Work::Kind::kKernel) return false;
+  const uint32_t generation = g_generation.load(std::memory_order_acquire);
+  const Slot& slot = slot_of(work.function, generation);
+  return !is_of(slot.load(std::memory_order_acquire), work.function, generation);
+}
+
 void forget_all() { g_generation.fetch_add(1, std::memory_order_release); }
 
 }  // namespace transit::functions

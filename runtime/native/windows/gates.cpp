@@ -53,6 +53,10 @@ void Gates::keep_back() {
   }
 }
 
+void Gates::await_all() const {
+  for (const Gate& gate : gates_) Transfers::wait(*gate.seat, gate.number);
+}
+
 void Gates::forget(const Seat& seat) {
   const auto is_of_seat = [&](const Gate& gate) { return gate.seat == &seat; };
   gates_.erase(std::remove_if(gates_.begin(), gates_.end(), is_of_seat), gates_.end());
