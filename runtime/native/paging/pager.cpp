@@ -327,6 +327,11 @@ Paged* Pager::find(CUdeviceptr address) {
   return address - paged.address < paged.bytes ? &paged : nullptr;
 }
 
+void Pager::await_moves() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  gates_.await_all();
+}
+
 void Pager::forget_stream(CUstream stream) {
   const std::lock_guard<std::mutex> lock(mutex_);
   streams_.forget(stream);

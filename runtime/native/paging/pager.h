@@ -48,6 +48,7 @@ class Pager : public Follower {
 
   void before(const Work& work) override;
   void after() override;
+  void await_moves() override;
   void forget_stream(CUstream stream) override;
   void prepare_capture(CUstream stream) override;
 

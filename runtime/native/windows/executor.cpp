@@ -105,7 +105,8 @@ void Executor::before(const Work& work) {
   t_submission = {};
   t_submission.is_followed = true;
   t_submission.stream = stream;
-  const bool may_load = functions::may_be_loaded_by(work);
+  const bool may_load =
+      work.kind == Work::Kind::kKernel && !functions::is_known(work.function);
   if (may_load) gates_.await_all();
   follow(work);
   await_named(work);
@@ -396,6 +397,11 @@ const FlatAllocation* Executor::find_allocation(uint64_t offset) const {
   const FlatAllocation* found = std::prev(next)->second;
   const uint64_t bytes = round_up_to_piece(found->bytes);
   return offset - found->address_offset < bytes ? found : nullptr;
+}
+
+void Executor::await_moves() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  gates_.await_all();
 }
 
 void Executor::forget_stream(CUstream stream) {

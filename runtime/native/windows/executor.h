@@ -35,6 +35,7 @@ class Executor : public Follower {
 
   void before(const Work& work) override;
   void after() override;
+  void await_moves() override;
   void forget_stream(CUstream stream) override;
   void prepare_capture(CUstream stream) override;
 

@@ -14,6 +14,10 @@ class Follower {
   virtual void before(const Work& work) = 0;
   virtual void after() = 0;
 
+  // Waits for all that streams wait for: the driver is about to load code. It waits for
+  // the streams then, and lets nobody open a gate meanwhile.
+  virtual void await_moves() = 0;
+
   // The stream is about to be destroyed, or captured: nothing can be recorded in it
   // then.
   virtual void forget_stream(CUstream stream) = 0;

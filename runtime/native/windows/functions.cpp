@@ -83,11 +83,10 @@ const Description& describe(CUfunction function) {
   return *description;
 }
 
-bool may_be_loaded_by(const Work& work) {
-  if (work.kind != Work::Kind::kKernel) return false;
+bool is_known(CUfunction function) {
   const uint32_t generation = g_generation.load(std::memory_order_acquire);
-  const Slot& slot = slot_of(work.function, generation);
-  return !is_of(slot.load(std::memory_order_acquire), work.function, generation);
+  const Slot& slot = slot_of(function, generation);
+  return is_of(slot.load(std::memory_order_acquire), function, generation);
 }
 
 void forget_all() { g_generation.fetch_add(1, std::memory_order_release); }

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "runtime/native/windows/work.h"
+#include "runtime/native/interpose/driver_api.h"
 
 namespace transit::functions {
 
@@ -28,9 +28,8 @@ bool can_describe();
 // Asked of the driver once for each function, then read without a lock.
 const Description& describe(CUfunction function);
 
-// Whether the driver may have to load what is launched, when it is described or
-// launched for the first time. It waits for all work of the device then.
-bool may_be_loaded_by(const Work& work);
+// Whether it was described. If not, the driver may have to load it: Follower.
+bool is_known(CUfunction function);
 
 // Handles are reused once their module is unloaded, and parameters that a function
 // does not have must not be read.

@@ -23,8 +23,7 @@ class Gates {
   // It waits for all that other streams wait for: work on it may use the same chunks.
   void close_all(CUstream stream);
 
-  // The caller waits for all that streams wait for: it is about to do something for
-  // which the driver may wait for the streams, and let nobody open a gate meanwhile.
+  // The caller waits for all that streams wait for.
   void await_all() const;
 
   // The seat is about to go.

@@ -79,6 +79,10 @@ void before(const Work& work) { follower()->before(work); }
 
 void after() { follower()->after(); }
 
+void await_moves() {
+  if (is_on()) follower()->await_moves();
+}
+
 void forget_stream(CUstream stream) {
   if (is_on()) follower()->forget_stream(stream);
 }

@@ -27,6 +27,9 @@ void set_follower(Follower* follower);
 void before(const Work& work);
 void after();
 
+// Before the driver loads code.
+void await_moves();
+
 // Before a stream is destroyed, or captured.
 void forget_stream(CUstream stream);
 void prepare_capture(CUstream stream);

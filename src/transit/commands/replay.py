@@ -63,7 +63,7 @@ def replay(
         bool,
         typer.Option(
             "--try-windows",
-            help="Enact windows on a real GPU: not proven there; compare the losses.",
+            help="Enact windows on a real GPU: tried with one job; compare the losses.",
         ),
     ] = False,
     status: Annotated[
