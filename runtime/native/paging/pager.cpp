@@ -100,8 +100,12 @@ void Pager::make_room(uint64_t bytes) {
 
 void Pager::before(const Work& work) {
   const CUstream stream = stream_of(work);
-  if (captures::holds(stream)) return;
   mutex_.lock();
+  if (captures::holds(stream)) {
+    await(work);  // the driver looks up what it is told of
+    mutex_.unlock();
+    return;
+  }
   t_submission = {true, false, stream};
   gates_.count_work();
   find_room(0, 0);  // the driver may have given memory to others

@@ -17,6 +17,7 @@ namespace {
 struct Submission {
   bool is_followed = false;
   bool is_unlocked = false;  // while the call is made
+  bool is_captured = false;
   bool is_planned = false;
   bool is_known = false;  // to do what is planned
   uint32_t position = 0;
@@ -98,7 +99,7 @@ void Executor::remove(const FlatAllocation& allocation) {
 
 void Executor::before(const Work& work) {
   const CUstream stream = stream_of(work);
-  if (captures::holds(stream)) return;
+  if (captures::holds(stream)) return hold_still(work);
   mutex_.lock();
   ++now_;
   gates_.count_work();
@@ -121,7 +122,7 @@ void Executor::after() {
   if (!submission.is_followed) return;
   submission.is_followed = false;
   if (submission.is_unlocked) mutex_.lock();
-  streams_.note(submission.stream, now_);
+  if (!submission.is_captured) streams_.note(submission.stream, now_);
   for (Transfers::Load& load : submission.postponed) {
     if (load.seat->will_be_on_gpu()) continue;
     for (auto& mark : streams_.marks_since(now_)) load.after.push_back(mark);
@@ -129,6 +130,23 @@ void Executor::after() {
   }
   if (submission.is_planned) leave(submission.position, submission.is_known);
   mutex_.unlock();
+}
+
+// Nothing is done yet, but the driver looks up what it is told of.
+void Executor::hold_still(const Work& work) {
+  if (work.num_ranges == 0 && !work.has_more_ranges) return;
+  mutex_.lock();
+  t_submission = {};
+  t_submission.is_followed = true;
+  t_submission.is_captured = true;
+  visit_ranges(work, [this](Place& place, CUdeviceptr, CUdeviceptr) {
+    for (const auto& seat : place.seats()) {
+      auto load = transfers_.withdraw(seat.get());
+      if (load) t_submission.postponed.push_back(std::move(*load));
+    }
+    place.bring_home();
+  });
+  await_named(work);
 }
 
 void Executor::follow(const Work& work) {
@@ -356,9 +374,21 @@ void Executor::use_unplanned(CUstream stream, Place& place, uint64_t until) {
 
 // The driver looks up what is copied or set when it is told to.
 void Executor::await_named(const Work& work) {
+  visit_ranges(work, [](const Place& place, CUdeviceptr begin, CUdeviceptr end) {
+    for (const auto& seat : place.seats()) {
+      const CUdeviceptr address = seat->chunk.address();
+      if (address >= end || address + seat->chunk.bytes() <= begin) continue;
+      Transfers::wait(*seat, seat->num_asked);
+    }
+  });
+}
+
+// What copies and sets use, and of its places the first byte and that after the last.
+template <typename Visit>
+void Executor::visit_ranges(const Work& work, const Visit& visit) {
   if (work.has_more_ranges) {
     for (const auto& place : places_) {
-      if (place != nullptr) await(*place, lowest_, UINT64_MAX);
+      if (place != nullptr) visit(*place, lowest_, UINT64_MAX);
     }
   }
   for (uint32_t i = 0; i < work.num_ranges; ++i) {
@@ -366,17 +396,9 @@ void Executor::await_named(const Work& work) {
     const FlatAllocation* allocation = find_allocation(address - lowest_);
     if (allocation == nullptr) continue;
     for (const FlatRange& range : plan_.ranges_of(*allocation)) {
-      const Place* place = places_[plan_.index_of(range)].get();
-      if (place != nullptr) await(*place, address, address + bytes);
+      Place* place = places_[plan_.index_of(range)].get();
+      if (place != nullptr) visit(*place, address, address + bytes);
     }
-  }
-}
-
-void Executor::await(const Place& place, CUdeviceptr begin, CUdeviceptr end) {
-  for (const auto& seat : place.seats()) {
-    const CUdeviceptr address = seat->chunk.address();
-    if (address >= end || address + seat->chunk.bytes() <= begin) continue;
-    Transfers::wait(*seat, seat->num_asked);
   }
 }
 

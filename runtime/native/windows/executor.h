@@ -60,7 +60,9 @@ class Executor : public Follower {
 
   void gate(const Place& place, CUstream stream);
   void await_named(const Work& work);
-  static void await(const Place& place, CUdeviceptr begin, CUdeviceptr end);
+  void hold_still(const Work& work);
+  template <typename Visit>
+  void visit_ranges(const Work& work, const Visit& visit);
 
   Place* find(const FlatWindow& window) const { return places_[window.range].get(); }
   uint64_t time_of(uint32_t position) const {
