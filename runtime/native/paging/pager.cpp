@@ -30,11 +30,10 @@ uint64_t driver_bytes() {
 
 bool overlap(const Page& page, const Work& work) {
   const CUdeviceptr begin = page.seat->chunk.address();
-  return std::any_of(work.ranges, work.ranges + work.num_ranges,
-                     [&](const Work::Range& range) {
-                       return range.address < begin + page.bytes() &&
-                              begin < range.address + range.bytes;
-                     });
+  const size_t count = std::min<size_t>(work.num_ranges, std::size(work.ranges));
+  return std::any_of(work.ranges, work.ranges + count, [&](const Work::Range& range) {
+    return range.address < begin + page.bytes() && begin < range.address + range.bytes;
+  });
 }
 
 }  // namespace
