@@ -30,10 +30,11 @@ uint64_t driver_bytes() {
 
 bool overlap(const Page& page, const Work& work) {
   const CUdeviceptr begin = page.seat->chunk.address();
-  const size_t count = std::min<size_t>(work.num_ranges, std::size(work.ranges));
-  return std::any_of(work.ranges, work.ranges + count, [&](const Work::Range& range) {
-    return range.address < begin + page.bytes() && begin < range.address + range.bytes;
-  });
+  for (uint32_t i = 0; i < work.num_ranges && i < std::size(work.ranges); ++i) {
+    const auto [address, bytes] = work.ranges[i];
+    if (address < begin + page.bytes() && begin < address + bytes) return true;
+  }
+  return false;
 }
 
 }  // namespace
