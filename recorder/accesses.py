@@ -42,6 +42,7 @@ from transit.recorder.tables import Allocations, Blocks
 
 DIRECTIONS = {0: "unknown", 1: "read", 2: "write", 3: "both"}
 SOURCES = {1: "parameter", 2: "copy", 3: "set", 4: "tensor map"}
+_IN_PARAMETERS = (1, 4)
 _UNKNOWN_SOURCE = -1
 _EXACT, _BLOCK, _GAP = range(3)
 EXTENTS = {_EXACT: "exact", _BLOCK: "block", _GAP: "gap"}
@@ -196,6 +197,9 @@ class Accesses:
             "direction": known_labels(direction, DIRECTIONS, "direction"),
             "direction_source": labels(how_known, directions.SOURCES),
             "source": known_labels(records["source"], SOURCES, "access source"),
+            "parameter_offset": nullable(
+                records["param_offset"], ~np.isin(records["source"], _IN_PARAMETERS)
+            ),
             "graph_node": nullable(node, node < 0),
         }
         return pa.table(columns)

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from transit.recorder.spool import Spool
 
 KERNEL, COPY, SET, GRAPH = 1, 2, 3, 4
@@ -90,5 +92,5 @@ def accesses_of(spool: Spool, launch_id: int) -> set[tuple[int, ...]]:
     accesses = spool.records["access"]
     own = accesses[accesses["launch_id"] == launch_id]
     fields = own[["address", "bytes", "direction", "source"]].tolist()
-    assert len(set(fields)) == len(fields), "recorded twice"
+    assert len(np.unique(own)) == len(own), "recorded twice"
     return set(fields)

@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 FORMAT: Final = "transit-trace"
-VERSION = 4
+VERSION = 5
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
@@ -58,6 +58,7 @@ ACCESSES = _table(
         "extent": _NAME,
         "direction_source": _NAME,
         "graph_node": pa.int32(),
+        "parameter_offset": pa.int32(),
     },
 )
 
@@ -174,6 +175,7 @@ SINCE_VERSION: Final = {
     "accesses.direction_source": 3,
     "iterations.purpose": 3,
     "audit": 3,
+    "accesses.parameter_offset": 5,
 }
 
 # Each table's rows are in this order.

@@ -84,7 +84,7 @@ void AccessCollector::scan_words(const void* bytes, uint32_t num_bytes,
 void AccessCollector::add_parameter(uint64_t address, uint64_t bytes,
                                     AccessSource source, uint32_t param_offset) {
   const LiveRange* range = live_->find(address);
-  if (range == nullptr || !is_new(address, bytes)) return;
+  if (range == nullptr) return;
   if (AccessRecord* access = append()) {
     *access = {0,
                address,
@@ -94,21 +94,6 @@ void AccessCollector::add_parameter(uint64_t address, uint64_t bytes,
                static_cast<uint32_t>(source),
                param_offset};
   }
-}
-
-// The table is never cleared: a slot counts only if the record it names names it too.
-bool AccessCollector::is_new(uint64_t address, uint64_t bytes) {
-  if (num_accesses_ == kMaxAccesses) return true;
-  auto slot = static_cast<uint16_t>(((address + bytes) * 0x9E3779B97F4A7C15u) >> 51u);
-  static_assert(kNumSlots == 1u << (64u - 51u));
-  while (slots_[slot] < num_accesses_ && slot_of_[slots_[slot]] == slot) {
-    const AccessRecord& known = accesses_[slots_[slot]];
-    if (known.address == address && known.bytes == bytes) return false;
-    slot = static_cast<uint16_t>((slot + 1) % kNumSlots);
-  }
-  slots_[slot] = static_cast<uint16_t>(num_accesses_);
-  slot_of_[num_accesses_] = slot;
-  return true;
 }
 
 }  // namespace transit

@@ -28,6 +28,7 @@ class AccessCollector {
 
   // The tensor maps in a parameter block, and the words that point into live
   // allocations. All words, every time: one that never was a pointer may become one.
+  // Each word for itself: replay believes those that were one.
   void scan_parameters(const FunctionLayout& layout, void** kernel_params);
   void scan_buffer(void** extra);
 
@@ -39,20 +40,16 @@ class AccessCollector {
   // A parameter block has at most 32764 bytes; longer batches of copies are counted as
   // dropped.
   static constexpr uint32_t kMaxAccesses = 4096;
-  static constexpr uint32_t kNumSlots = 2 * kMaxAccesses;
 
   void scan_words(const void* bytes, uint32_t num_bytes, uint32_t param_offset);
   void add_parameter(uint64_t address, uint64_t bytes, AccessSource source,
                      uint32_t param_offset);
-  bool is_new(uint64_t address, uint64_t bytes);
   AccessRecord* append();
 
   const LiveAllocations::View* live_;
   const TensorMaps* tensor_maps_;
   uint32_t num_accesses_;
   uint32_t num_dropped_;
-  uint16_t slots_[kNumSlots];       // hash of a range -> index into accesses_
-  uint16_t slot_of_[kMaxAccesses];  // and back
   AccessRecord accesses_[kMaxAccesses];
 };
 

@@ -141,7 +141,7 @@ print(json.dumps([x, y]))
     third = int(spool.records["allocation"]["allocation_id"][-1])
 
     def expected(of_y: int | None) -> list[list[tuple[int, int, int]]]:
-        launches = [[y, x], [x, y], [y, None], [x, x + 8], [y, None], [None, y]]
+        launches = [[y, x], [x, y], [y, y], [x, x + 8], [y, None], [None, y]]
         ids = {y: of_y, x: first, x + 8: first, None: None}
         return [
             [

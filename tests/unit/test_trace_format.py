@@ -67,7 +67,7 @@ def test_files_are_readable_by_others_and_say_what_they_are(trace_path: Path) ->
     file = pq.ParquetFile(trace_path / "rank=1" / "launches.parquet")
     metadata = file.schema_arrow.metadata
     assert metadata[b"transit.format"] == b"transit-trace"
-    assert metadata[b"transit.version"] == b"4"
+    assert metadata[b"transit.version"] == b"5"
     assert json.loads(metadata[b"transit.meta"]) == {"rank": 1, "table": "launches"}
     columns = {
         column["path_in_schema"]: column
@@ -109,7 +109,7 @@ def _edit_manifest(trace: Path, change: Callable[[dict[str, Any]], None]) -> Non
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(version=5), "has version 5; this transit reads up to"),
+        (lambda m: m.update(version=6), "has version 6; this transit reads up to"),
         (lambda m: m.update(version="1"), "is damaged at version"),
         (lambda m: m.update(format="transit-plan"), 'of format "transit-plan", not'),
         (lambda m: m.pop("format"), "is damaged at format: Field required"),
@@ -232,7 +232,7 @@ def test_foreign_parquet_is_refused(trace_path: Path) -> None:
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({"version": "5"}, "has version 5; this transit reads up to version 4"),
+        ({"version": "6"}, "has version 6; this transit reads up to version 5"),
         ({"version": "one"}, "is damaged: its metadata is unreadable"),
         ({"meta": "{"}, "is damaged: its metadata is unreadable"),
         ({"meta": '{"rank": 1, "table": "launches"}'}, "holds other data"),
