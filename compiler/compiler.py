@@ -32,7 +32,7 @@ from transit.compiler.liveness import Holders
 from transit.compiler.machine import BackendName, MachineProfile
 from transit.compiler.model import Model
 from transit.compiler.placements import place
-from transit.compiler.plan import MAX_BYTES, Plan
+from transit.compiler.plan import MAX_BYTES, VERSION, Plan
 from transit.compiler.planner import NothingFitsError
 from transit.compiler.policies import AUTO, POLICIES
 from transit.compiler.problem import Problem
@@ -149,7 +149,7 @@ def _compile(trace: Trace, options: Options) -> Compiled:
     has_rates = reference.gpu_name == machine.gpu_name
     plan = Plan(
         format="transit-plan",
-        version=4,
+        version=VERSION,
         producer=f"transit {__version__}",
         policy=options.policy,
         gpu_memory_bytes=options.gpu_memory_bytes,

@@ -259,8 +259,9 @@ def _align_accesses(trace: Trace, rank: int, work: Work, repeats: Repeats) -> Ac
     keys = ["position", "allocation_id", "offset", "bytes", "extent", "direction"]
     grouped = (
         table.append_column("position", pa.array(position[steady]))
+        .append_column("iteration", pa.array(iteration[steady]))
         .group_by(keys, use_threads=False)
-        .aggregate([([], "count_all")])
+        .aggregate([("iteration", "count_distinct")])
         .sort_by([(key, "ascending") for key in keys[:4]])
     )
     return _resolve(grouped, trace, rank, len(starts))
@@ -286,5 +287,5 @@ def _resolve(
         reads=(unknown | is_one_of(grouped, "direction", "read"))[keep],
         writes=(unknown | is_one_of(grouped, "direction", "write"))[keep],
         exact=is_one_of(grouped, "extent", "exact")[keep],
-        frequency=np.minimum(column(grouped, "count_all")[keep] / num_iterations, 1.0),
+        frequency=column(grouped, "iteration_count_distinct")[keep] / num_iterations,
     )

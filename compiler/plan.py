@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -14,7 +14,7 @@ from transit.compiler.sequence import Sequence
 from transit.errors import PlanError
 
 FORMAT = "transit-plan"
-VERSION = 4
+VERSION: Final = 5
 PIECE_BYTES = 2 << 20  # the GPU's large page: the smallest thing that can be placed
 MAX_BYTES = 1 << 48  # beyond any GPU's address space: a damaged or hostile file
 
@@ -271,7 +271,7 @@ class Plan(_Model):
     """Placements for every rank of a job under a budget of GPU memory."""
 
     format: Literal["transit-plan"]
-    version: Literal[4]
+    version: Literal[5]
     producer: Text
     policy: Text
     gpu_memory_bytes: PositiveBytes
@@ -338,8 +338,8 @@ def _upgrade(value: dict[str, Any]) -> None:
     if value["version"] == 1:
         for rank in value["ranks"]:
             rank["ranks"] = [rank.pop("rank")]
-    if value["version"] == 3:
-        # Without addresses windows cannot be followed.
+    if value["version"] in (3, 4):
+        # Their launches cannot be followed well, or not at all.
         for rank in value["ranks"]:
             rank["iteration"].pop("sequence", None)
     value["version"] = VERSION

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,9 @@ from transit.compiler.arrays import Hashes, mix
 
 ANY_ADDRESSES = 2**64 - 1
 MAX_BYTES = 256 << 20  # beyond any iteration: a damaged or hostile file
-_COUNT_DTYPE = np.dtype("<u4")
-_CALL_DTYPES = tuple(map(np.dtype, ("<u8", "<u4", "<u4", "u1")))
-_CALL_BYTES = sum(dtype.itemsize for dtype in _CALL_DTYPES)
-_ADDRESS_DTYPE = np.dtype("<u8")
+_COUNTS_DTYPE = np.dtype("<u4")
+_NUM_COUNTS = 4
+_DTYPES = tuple(map(np.dtype, ("<u8", "<u4", "<u4", "u1", "<u8", "<u8", "<u4", "<u4")))
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,9 @@ class Sequence:
     `named` are the addresses that the calls name, those of one after those of the other
     and rising: each has `num_named`. A graph has none, and its `num_positions` are its
     nodes.
+
+    `kernel` are signatures, rising, of which it is known where in the parameters their
+    launches have addresses: each has `num_words` of `words`, in bytes and rising.
     """
 
     signature: npt.NDArray[np.uint64]
@@ -35,17 +37,18 @@ class Sequence:
     num_named: npt.NDArray[np.int64]
     is_graph: npt.NDArray[np.bool_]
     named: npt.NDArray[np.uint64]
+    kernel: npt.NDArray[np.uint64]
+    num_words: npt.NDArray[np.int64]
+    words: npt.NDArray[np.int64]
 
     def encode(self) -> str:
         """Return it as compact text."""
-        calls = (self.signature, self.num_positions, self.num_named, self.is_graph)
-        data = b"".join(
+        arrays = [getattr(self, field.name) for field in fields(self)]
+        lists = (self.signature, self.named, self.kernel, self.words)
+        counts = np.array([len(values) for values in lists], _COUNTS_DTYPE)
+        data = counts.tobytes() + b"".join(
             array.astype(dtype).tobytes()
-            for array, dtype in zip(
-                (np.array(len(self.signature)), *calls, self.named),
-                (_COUNT_DTYPE, *_CALL_DTYPES, _ADDRESS_DTYPE),
-                strict=True,
-            )
+            for array, dtype in zip(arrays, _DTYPES, strict=True)
         )
         return base64.b64encode(zlib.compress(data, 9)).decode()
 
@@ -59,34 +62,40 @@ class Sequence:
             If it is something else.
         """
         data = _unpack(text)
-        count = int(np.frombuffer(data, _COUNT_DTYPE, 1)[0])
-        start = _COUNT_DTYPE.itemsize
-        rest = len(data) - start - count * _CALL_BYTES
-        if rest < 0 or rest % _ADDRESS_DTYPE.itemsize:
+        calls, named, kernels, words = np.frombuffer(
+            data, _COUNTS_DTYPE, _NUM_COUNTS
+        ).tolist()
+        lengths = (*[calls] * 4, named, *[kernels] * 2, words)
+        start = _NUM_COUNTS * _COUNTS_DTYPE.itemsize
+        arrays: list[npt.NDArray[Any]] = []
+        sizes = [n * d.itemsize for n, d in zip(lengths, _DTYPES, strict=True)]
+        if start + sum(sizes) != len(data):
             raise ValueError("the sequence of launches is damaged: too long or short")
-        calls = []
-        for dtype in _CALL_DTYPES:
-            calls.append(np.frombuffer(data, dtype, count, start))
-            start += calls[-1].nbytes
-        signature, num_positions, num_named, is_graph = calls
-        named = np.frombuffer(data, _ADDRESS_DTYPE, -1, start)
-        total = int(num_positions.sum(dtype=np.uint64))
-        if total != launches or not (num_positions > 0).all():
+        for length, dtype, size in zip(lengths, _DTYPES, sizes, strict=True):
+            array = np.frombuffer(data, dtype, length, start)
+            arrays.append(array.astype(np.int64) if dtype == "<u4" else array)
+            start += size
+        arrays[3] = arrays[3].astype(np.bool_)
+        found = cls(*arrays)
+        found._check(launches)
+        return found
+
+    def _check(self, launches: int) -> None:
+        total = int(self.num_positions.sum())
+        if total != launches or not (self.num_positions > 0).all():
             raise ValueError(
                 f"the sequence is of {total} launches, the iteration of {launches}"
             )
-        if num_named.sum(dtype=np.uint64) != len(named):
-            raise ValueError("the sequence of launches is damaged: too few addresses")
-        call = np.repeat(np.arange(count), num_named)
-        if not ((named[1:] > named[:-1]) | (call[1:] != call[:-1])).all():
+        for counts, values in (
+            (self.num_named, self.named),
+            (self.num_words, self.words),
+        ):
+            if counts.sum() != len(values):
+                raise ValueError("the sequence of launches is damaged: too few entries")
+            if not _rise(values, counts):
+                raise ValueError("the sequence of launches is damaged: out of order")
+        if not _rise(self.kernel, np.array([len(self.kernel)])):
             raise ValueError("the sequence of launches is damaged: out of order")
-        return cls(
-            signature,
-            num_positions.astype(np.int64),
-            num_named.astype(np.int64),
-            is_graph.astype(np.bool_),
-            named,
-        )
 
     @cached_property
     def addresses(self) -> Hashes:
@@ -110,6 +119,12 @@ class Sequence:
         return np.cumsum(self.num_positions) - self.num_positions
 
 
+def _rise(values: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> bool:
+    """Tell whether values rise within lists of so many."""
+    which = np.repeat(np.arange(len(counts)), counts)
+    return bool(((values[1:] > values[:-1]) | (which[1:] != which[:-1])).all())
+
+
 def _unpack(text: str) -> bytes:
     try:
         unpacker = zlib.decompressobj()
@@ -118,6 +133,7 @@ def _unpack(text: str) -> bytes:
     except (ValueError, zlib.error) as error:
         raise ValueError(f"the sequence of launches is damaged: {error}") from None
     is_whole = unpacker.eof and not unpacker.unused_data
-    if not is_whole or not _COUNT_DTYPE.itemsize <= len(data) <= MAX_BYTES:
+    least = _NUM_COUNTS * _COUNTS_DTYPE.itemsize
+    if not is_whole or not least <= len(data) <= MAX_BYTES:
         raise ValueError("the sequence of launches is damaged: too long or short")
     return data

@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from transit.compiler.arrays import Ints, column, is_one_of
-from transit.compiler.iteration import Accesses, SteadyIteration
+from transit.compiler.iteration import SteadyIteration
+from transit.compiler.naming import Naming
 from transit.compiler.plan import Allocation
 from transit.compiler.sequence import Sequence
 from transit.traces.reader import Trace
 from transit.traces.signatures import signatures
 
-ALWAYS = 0.999  # the share of iterations
 _GRAPH_WORDS = (4, 0, 0, 0, 0, 0, 0)  # the kind, grid and block of a graph's launch
 
 
@@ -27,26 +27,24 @@ def find_sequence(
     ----------
     allocations
         The rank's, as planned: only addresses in them count, from the lowest one on
-        their GPU, and only those that are named in every iteration. Unused words of a
-        launch's parameters hold what was there before, which may look like an address.
+        their GPU, and only those that are named in every iteration.
     """
-    launch_ids, call_at, num_positions = np.unique(
-        steady.launch_ids, return_inverse=True, return_counts=True
-    )
+    launch_ids, num_positions = np.unique(steady.launch_ids, return_counts=True)
     launches = _rows(trace.table(rank, "launches"), launch_ids)
     is_graph = is_one_of(launches, "kind", "graph")
     names = launches.column("name").combine_chunks()
     words = [np.full(len(launch_ids), word) for word in _GRAPH_WORDS]
-    call, address = _named(trace, rank, steady.accesses, call_at, allocations)
-    is_known = ~is_graph[call]
+    naming = Naming.read(trace, rank, launch_ids)
+    places = _places(trace, rank, naming.allocation_id, allocations)
+    offset = np.where(places >= 0, places + naming.offset, -1)
+    call, address = naming.always_named(offset)
     return Sequence(
-        signature=np.where(
-            is_graph, signatures(names, words), column(launches, "signature")
-        ),
-        num_positions=num_positions,
-        num_named=np.bincount(call[is_known], minlength=len(launch_ids)),
-        is_graph=is_graph,
-        named=address[is_known].astype(np.uint64),
+        np.where(is_graph, signatures(names, words), naming.signature),
+        num_positions,
+        np.bincount(call, minlength=len(launch_ids)),
+        is_graph,
+        address.astype(np.uint64),
+        *naming.words_in_replay(is_one_of(launches, "kind", "kernel")),
     )
 
 
@@ -55,14 +53,10 @@ def _rows(launches: pa.Table, launch_ids: Ints) -> pa.Table:
     return launches.take(rows)
 
 
-def _named(
-    trace: Trace,
-    rank: int,
-    accesses: Accesses,
-    call_at: Ints,
-    allocations: Items[Allocation],
-) -> tuple[Ints, Ints]:
-    """Return calls and the addresses that each always names, in order."""
+def _places(
+    trace: Trace, rank: int, allocation_id: Ints, allocations: Items[Allocation]
+) -> Ints:
+    """Return where each allocation lies in replay; -1 if that is not planned."""
     table = trace.table(rank, "allocations")
     place_of = {
         (planned.device, planned.ordinal): planned.address_offset
@@ -75,12 +69,4 @@ def _named(
         strict=True,
     )
     places = np.array([place_of.get(key, -1) for key in keys], np.int64)
-    place = places[
-        np.searchsorted(column(table, "allocation_id"), accesses.allocation_id)
-    ]
-    counts = place >= 0
-    named = np.stack([call_at[accesses.position], place + accesses.start])[:, counts]
-    (call, address), which = np.unique(named, axis=1, return_inverse=True)
-    # The same address may be recorded with several sizes.
-    often = np.bincount(which, accesses.frequency[counts], len(call)) >= ALWAYS
-    return call[often], address[often]
+    return places[np.searchsorted(column(table, "allocation_id"), allocation_id)]

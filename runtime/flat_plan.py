@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Records = npt.NDArray[Any]
 
 MAGIC = b"TRNSPLAN"
-VERSION = 3
+VERSION = 4
 NO_ADDRESS = 2**64 - 1
 NEVER = 2**32 - 1  # FlatWindow::home
 LOADS, WRITES_BACK = 1, 2  # FlatWindow::flags
@@ -34,6 +34,8 @@ HEADER_DTYPE = np.dtype(
         ("num_windows", "<u4"),
         ("num_launches", "<u4"),
         ("num_addresses", "<u4"),
+        ("num_kernels", "<u4"),
+        ("num_words", "<u4"),
         ("gpu_memory_bytes", "<u8"),
         ("file_bytes", "<u8"),
     ]
@@ -77,6 +79,10 @@ LAUNCH_DTYPE = np.dtype(
     ]
 )
 ADDRESS_DTYPE = np.dtype("<u8")
+KERNEL_DTYPE = np.dtype(
+    [("signature", "<u8"), ("first_word", "<u4"), ("num_words", "<u4")]
+)
+WORD_DTYPE = np.dtype("<u4")
 
 
 def lower(rank_plan: RankPlan, rank: int, *, gpu_memory_bytes: int) -> bytes:
@@ -101,6 +107,8 @@ def lower(rank_plan: RankPlan, rank: int, *, gpu_memory_bytes: int) -> bytes:
         windows := _windows(placements, calls),
         launches := _launches(calls),
         addresses := _addresses(calls),
+        kernels := _kernels(calls),
+        words := _words(calls),
     )
     header = np.zeros((), HEADER_DTYPE)
     header["magic"] = MAGIC
@@ -112,6 +120,8 @@ def lower(rank_plan: RankPlan, rank: int, *, gpu_memory_bytes: int) -> bytes:
     header["num_windows"] = len(windows)
     header["num_launches"] = len(launches)
     header["num_addresses"] = len(addresses)
+    header["num_kernels"] = len(kernels)
+    header["num_words"] = len(words)
     header["gpu_memory_bytes"] = gpu_memory_bytes
     header["file_bytes"] = HEADER_DTYPE.itemsize + sum(t.nbytes for t in tables)
     return b"".join(part.tobytes() for part in (header, *tables))
@@ -153,6 +163,19 @@ def _launches(calls: Calls | None) -> Records:
 
 def _addresses(calls: Calls | None) -> Records:
     return calls.named.astype(ADDRESS_DTYPE) if calls else np.zeros(0, ADDRESS_DTYPE)
+
+
+def _kernels(calls: Calls | None) -> Records:
+    kernels = np.zeros(len(calls.kernel) if calls else 0, KERNEL_DTYPE)
+    if calls:
+        kernels["signature"] = calls.kernel
+        kernels["first_word"] = np.cumsum(calls.num_words) - calls.num_words
+        kernels["num_words"] = calls.num_words
+    return kernels
+
+
+def _words(calls: Calls | None) -> Records:
+    return calls.words.astype(WORD_DTYPE) if calls else np.zeros(0, WORD_DTYPE)
 
 
 def _windows(placements: Sequence[Placement], calls: Calls | None) -> Records:

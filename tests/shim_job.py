@@ -56,8 +56,9 @@ def flat_plan(
     addresses: Mapping[int, int] | None = None,
     windows: Sequence[Window] = (),
     launches: Sequence[Launch] = (),
+    words: Mapping[int, Sequence[int]] | None = None,
     gpu_memory_bytes: int = 64 * MIB,
-    version: int = 3,
+    version: int = 4,
     rank: int = 0,
     device: int = 0,
 ) -> bytes:
@@ -83,19 +84,27 @@ def flat_plan(
         rest += struct.pack("<QQII", signature, _hash(own), len(named), len(own))
         named += sorted(own)
     rest += struct.pack(f"<{len(named)}Q", *named)
+    kernels = sorted((words or {}).items())
+    offsets: list[int] = []
+    for signature, own_words in kernels:
+        rest += struct.pack("<QII", signature, len(offsets), len(own_words))
+        offsets += own_words
+    rest += struct.pack(f"<{len(offsets)}I", *offsets)
     header = struct.pack(
-        "<8sIIIIIIIIQQ",
+        "<8sIIIIIIIIIIQQ",
         b"TRNSPLAN",
         version,
-        56,
+        64,
         rank,
         len(planned),
         num_ranges,
         len(windows),
         len(launches),
         len(named),
+        len(kernels),
+        len(offsets),
         gpu_memory_bytes,
-        56 + len(allocations) + len(ranges) + len(rest),
+        64 + len(allocations) + len(ranges) + len(rest),
     )
     return header + allocations + ranges + rest
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -111,7 +111,8 @@ class WindowedJob:
     """Buffers of some pieces each, an iteration, and the windows of its parts.
 
     What has no window is resident. The first `num_allocated` buffers are there from the
-    start, all if None.
+    start, all if None. `words` are where in their parameters kernels have addresses; of
+    a kernel that is not there it is not known.
     """
 
     pieces: Sequence[int]
@@ -119,6 +120,7 @@ class WindowedJob:
     windows: Mapping[Part, Sequence[Window]]
     gpu_memory_bytes: int = 64 * MIB
     num_allocated: int | None = None
+    words: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     def plan(self) -> bytes:
         planned, windows, num_ranges = [], [], 0
@@ -134,6 +136,7 @@ class WindowedJob:
             addresses=dict(enumerate(self._offsets())),
             windows=windows,
             launches=[self.launch(s) for s in self.iteration if s["op"] in LAUNCHES],
+            words={signature(*LAUNCHES[k]): own for k, own in self.words.items()},
             gpu_memory_bytes=self.gpu_memory_bytes,
         )
 

@@ -1,7 +1,8 @@
 // The flat plan: what `transit replay` lowers one rank of plan.json to, for the shim to
 // mmap. Little-endian; mirrored by NumPy dtypes in runtime/flat_plan.py; a change of
 // layout is a new version. File: header, allocations (sorted by device, ordinal),
-// ranges, windows (sorted by range, first), launches, addresses.
+// ranges, windows (sorted by range, first), launches, addresses, kernels (sorted by
+// signature), words.
 #pragma once
 
 #include <stdint.h>
@@ -9,7 +10,7 @@
 namespace transit {
 
 constexpr char kFlatPlanMagic[8] = {'T', 'R', 'N', 'S', 'P', 'L', 'A', 'N'};
-constexpr uint32_t kFlatPlanVersion = 3;
+constexpr uint32_t kFlatPlanVersion = 4;
 
 enum class Placement : uint32_t { kResident = 0, kZeroCopy = 1, kWindowed = 2 };
 inline constexpr uint32_t kNumPlacements = 3;
@@ -24,6 +25,8 @@ struct FlatPlanHeader {
   uint32_t num_windows;
   uint32_t num_launches;
   uint32_t num_addresses;
+  uint32_t num_kernels;
+  uint32_t num_words;
   uint64_t gpu_memory_bytes;  // the budget
   uint64_t file_bytes;        // whole file; a shorter file is truncated
 };
@@ -77,10 +80,19 @@ struct FlatLaunch {
   uint32_t num_addresses;
 };
 
-static_assert(sizeof(FlatPlanHeader) == 56);
+// Where in the parameters of launches with this signature addresses were found, in
+// bytes and rising: 32-bit words of the file.
+struct FlatKernel {
+  uint64_t signature;
+  uint32_t first_word;  // index into the words
+  uint32_t num_words;
+};
+
+static_assert(sizeof(FlatPlanHeader) == 64);
 static_assert(sizeof(FlatAllocation) == 32);
 static_assert(sizeof(FlatRange) == 24);
 static_assert(sizeof(FlatWindow) == 32);
 static_assert(sizeof(FlatLaunch) == 24);
+static_assert(sizeof(FlatKernel) == 16);
 
 }  // namespace transit

@@ -91,3 +91,30 @@ def test_a_launch_that_is_taken_for_another_one_may_write(
     status = windowed.run(job, tmp_path, steps, SLOW if copies == "slow" else None)
     assert status.message == ""
     assert status.launches_elsewhere >= 2
+
+
+@pytest.mark.parametrize("copies", ["quick", "slow"])
+@pytest.mark.parametrize("stale", [D, B])
+def test_words_without_an_address_do_not_count(
+    job: Job, tmp_path: Path, stale: tuple[int, int, int], copies: str
+) -> None:
+    iteration = [FIRST, *REST]
+    named = [with_stale(FIRST, stale), *REST]
+    windowed = WindowedJob((2, 2, 2, 2), iteration, WINDOWS, words={"scale": [0, 8]})
+    steps = [*laps(iteration, 2), *laps(named, LAPS), free(0)]
+    status = windowed.run(job, tmp_path, steps, SLOW if copies == "slow" else None)
+    assert status.message == ""
+    assert status.locks == 1
+    assert status.launches_elsewhere == 0
+
+
+def test_other_launches_may_use_any_word(job: Job, tmp_path: Path) -> None:
+    """What a call that the plan does not have names is all it may use."""
+    iteration = [FIRST, *REST]
+    windowed = WindowedJob((2, 2, 2, 2), iteration, WINDOWS, words={"scale": [8]})
+    inserted = [scale(B, D), scale(D, B)]
+    steps = [*laps(iteration, 6)]
+    for lap in laps(iteration, 3), laps(iteration, 3):
+        steps += [*lap, *inserted]
+    status = windowed.run(job, tmp_path, steps, SLOW)
+    assert status.message == ""

@@ -26,6 +26,7 @@ ITERATION = Iteration(launches=1, signature="0" * 64, found_by="mark", confidenc
         ("FlatRange", flat_plan.RANGE_DTYPE),
         ("FlatWindow", flat_plan.WINDOW_DTYPE),
         ("FlatLaunch", flat_plan.LAUNCH_DTYPE),
+        ("FlatKernel", flat_plan.KERNEL_DTYPE),
     ],
 )
 def test_dtypes_mirror_the_header(
@@ -138,6 +139,9 @@ def windowed(draw: st.DrawFn) -> tuple[Sequence, tuple[Window, ...]]:
         np.array([len(own) for own in named], np.int64),
         np.zeros(count, np.bool_),
         np.array([word for own in named for word in sorted(own)], np.uint64),
+        np.unique(np.array(signatures, np.uint64))[:2],
+        np.array([1, 2][: len(set(signatures))], np.int64),
+        np.array([8, 0, 24][: 2 * len(set(signatures)) - 1][:3], np.int64),
     )
     ends = sorted(draw(st.lists(st.integers(0, count - 1), min_size=1, unique=True)))
     # Each call that was drawn ends a window; the next one begins after it.
@@ -194,7 +198,18 @@ def test_windows_are_lowered_to_calls(
     )
     header = np.frombuffer(flat, flat_plan.HEADER_DTYPE, 1)[0]
     assert header["num_launches"] == count
-    addresses = len(flat) - calls.named.nbytes
+    kernels, words = calls.kernel, calls.words
+    words_at = len(flat) - len(words) * flat_plan.WORD_DTYPE.itemsize
+    kernels_at = words_at - len(kernels) * flat_plan.KERNEL_DTYPE.itemsize
+    addresses = kernels_at - calls.named.nbytes
+    found = np.frombuffer(flat, flat_plan.KERNEL_DTYPE, len(kernels), kernels_at)
+    assert header["num_kernels"] == len(kernels)
+    assert found["signature"].tolist() == kernels.tolist()
+    assert found["first_word"].tolist() == [0, 1][: len(kernels)]
+    assert found["num_words"].tolist() == calls.num_words.tolist()
+    found = np.frombuffer(flat, flat_plan.WORD_DTYPE, len(words), words_at)
+    assert header["num_words"] == len(words)
+    assert found.tolist() == words.tolist()
     end = addresses - count * flat_plan.LAUNCH_DTYPE.itemsize
     named = np.frombuffer(flat, flat_plan.ADDRESS_DTYPE, len(calls.named), addresses)
     assert header["num_addresses"] == len(named)

@@ -35,7 +35,7 @@ def document() -> dict[str, Any]:
     """A valid plan: one rank, 5 MiB of which 2 MiB are zero-copy."""
     return {
         "format": "transit-plan",
-        "version": 4,
+        "version": 5,
         "producer": "transit 0.1.0",
         "policy": "reuse",
         "gpu_memory_bytes": 8 * MIB,
@@ -167,7 +167,7 @@ def test_a_folder_that_is_not_there_is_named(plan: Plan, tmp_path: Path) -> None
         (b"[" * 100_000, "nested too deeply|not JSON"),
         (b"[]", 'not a transit-plan file (its "format" is not "transit-plan")'),
         (b'{"format": "transit-trace", "version": 1}', "not a transit-plan file"),
-        (b'{"format": "transit-plan", "version": 4}', "producer: Field required"),
+        (b'{"format": "transit-plan", "version": 5}', "producer: Field required"),
         (b'{"format": "transit-plan", "version": "1"}', "version"),
         (b'{"format": "transit-plan", "version": true}', "version"),
         (b'{"format": "transit-plan", "version": 0}', "version"),
@@ -233,6 +233,9 @@ def submitted(value: dict[str, Any], *num_positions: int) -> None:
         num_named=zeros.astype(np.int64),
         is_graph=zeros.astype(np.bool_),
         named=zeros[:0],
+        kernel=zeros[:0],
+        num_words=zeros[:0].astype(np.int64),
+        words=zeros[:0].astype(np.int64),
     )
     value["ranks"][0]["iteration"]["sequence"] = sequence.encode()
 
@@ -292,11 +295,11 @@ def test_what_version_1_was_is_read(tmp_path: Path, plan: Plan) -> None:
     assert load(write(tmp_path / "old.json", old)) == plan
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [2, 3, 4])
 def test_older_plans_are_read_if_they_have_no_windows(
     version: int, tmp_path: Path, plan: Plan
 ) -> None:
-    """Their launches, if they have any, do not say what they name."""
+    """Their launches, if they have any, do not say all of what they name."""
     value = document() | {"version": version}
     value["ranks"][0]["iteration"]["sequence"] = "of another format"
     if version == 2:

@@ -19,6 +19,9 @@ words = st.integers(0, 2**64 - 1)
 # signature, number of positions, whether it is a graph, addresses
 Call = tuple[int, int, bool, list[int]]
 named = st.lists(words, max_size=4, unique=True).map(sorted)
+known_words = st.dictionaries(
+    words, st.lists(st.integers(0, 2**32 - 1), max_size=3, unique=True).map(sorted)
+)
 calls = st.lists(
     st.tuples(words, st.integers(1, 9), st.just(False), named)
     | st.tuples(words, st.integers(1, 9), st.just(True), st.just(list[int]())),
@@ -26,7 +29,8 @@ calls = st.lists(
 )
 
 
-def make(*rows: Call) -> Sequence:
+def make(*rows: Call, words: dict[int, list[int]] | None = None) -> Sequence:
+    kernels = sorted((words or {}).items())
     signature, num_positions, is_graph, named = zip(*rows, strict=True)
     return Sequence(
         np.array(signature, np.uint64),
@@ -34,6 +38,9 @@ def make(*rows: Call) -> Sequence:
         np.array([len(own) for own in named], np.int64),
         np.array(is_graph, np.bool_),
         np.array([address for own in named for address in own], np.uint64),
+        np.array([kernel for kernel, _ in kernels], np.uint64),
+        np.array([len(own) for _, own in kernels], np.int64),
+        np.array([word for _, own in kernels for word in own], np.int64),
     )
 
 
@@ -46,9 +53,11 @@ def pack(data: bytes) -> str:
     return base64.b64encode(zlib.compress(data)).decode()
 
 
-@given(calls)
-def test_what_is_encoded_comes_back(rows: list[Call]) -> None:
-    encoded = make(*rows)
+@given(calls, known_words)
+def test_what_is_encoded_comes_back(
+    rows: list[Call], words: dict[int, list[int]]
+) -> None:
+    encoded = make(*rows, words=words)
     launches = sum(row[1] for row in rows)
     text = encoded.encode()
     found = Sequence.decode(text, launches=launches)
@@ -75,9 +84,11 @@ def hashed(address: int) -> int:
 
 
 def test_the_bytes_are_as_documented() -> None:
-    text = make((1, 3, False, [6, 7]), (4, 5, True, [])).encode()
-    numbers = [(2, 4), (1, 8), (4, 8), (3, 4), (5, 4), (2, 4), (0, 4), (0, 1), (1, 1)]
-    numbers += [(6, 8), (7, 8)]
+    calls = (1, 3, False, [6, 7]), (4, 5, True, [])
+    text = make(*calls, words={9: [8, 16]}).encode()
+    numbers = [(2, 4), (2, 4), (1, 4), (2, 4)]
+    numbers += [(1, 8), (4, 8), (3, 4), (5, 4), (2, 4), (0, 4), (0, 1), (1, 1)]
+    numbers += [(6, 8), (7, 8), (9, 8), (2, 4), (8, 4), (16, 4)]
     data = b"".join(value.to_bytes(size, "little") for value, size in numbers)
     assert zlib.decompress(base64.b64decode(text)) == data
 
@@ -107,9 +118,16 @@ def test_counts_that_overflow_or_are_zero_are_refused() -> None:
             Sequence.decode(text, launches=4)
 
 
-@pytest.mark.parametrize("addresses", [[5, 5], [6, 5]])
-def test_addresses_out_of_order_are_refused(addresses: list[int]) -> None:
-    text = make((1, 4, False, addresses)).encode()
+@pytest.mark.parametrize("wrong", [[5, 5], [6, 5]])
+def test_what_is_out_of_order_is_refused(wrong: list[int]) -> None:
+    text = make((1, 4, False, wrong)).encode()
+    with pytest.raises(ValueError, match="out of order"):
+        Sequence.decode(text, launches=4)
+    text = make((1, 4, False, []), words={9: wrong}).encode()
+    with pytest.raises(ValueError, match="out of order"):
+        Sequence.decode(text, launches=4)
+    kernels = make((1, 4, False, []), words={5: [], 6: []})
+    text = replace(kernels, kernel=np.array(wrong, np.uint64)).encode()
     with pytest.raises(ValueError, match="out of order"):
         Sequence.decode(text, launches=4)
 
@@ -119,7 +137,7 @@ def test_addresses_that_do_not_add_up_are_refused(num_named: int) -> None:
     damaged = replace(
         make((1, 4, False, [5, 6])), num_named=np.array([num_named], np.int64)
     )
-    with pytest.raises(ValueError, match="too few addresses"):
+    with pytest.raises(ValueError, match="too few entries"):
         Sequence.decode(damaged.encode(), launches=4)
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from compiler_traces import Chunk, Launch, Touch, make_trace, tables
+from compiler_traces import (
+    Chunk,
+    Launch,
+    Touch,
+    access_rows,
+    make_trace,
+    tables,
+    trace_of,
+)
 from trace_factory import MIB, LayeredLoop, in_graphs, write_tables
 
 from transit.compiler import iteration, machine
@@ -75,14 +82,49 @@ def test_what_has_no_place_does_not_count() -> None:
     assert found.named.tolist() == [8]
 
 
-def test_what_is_named_now_and_then_does_not_count() -> None:
-    launch = Launch("a", 1_000, (Touch(0, 8, 16), Touch(0, 32, 40)))
-    trace = make_trace([Chunk(PIECE_BYTES)], [launch])
-    steady = iteration.find(trace, 0)
-    rare = np.where(steady.accesses.start == 32, 0.8, 1.0)
-    steady = replace(steady, accesses=replace(steady.accesses, frequency=rare))
-    found = find_sequence(trace, 0, steady, [planned(0, 0)])
-    assert found.named.tolist() == [8]
+def words_of(found: Sequence) -> list[list[int]]:
+    ends = np.cumsum(found.num_words)
+    starts = ends - found.num_words
+    return [
+        found.words[start:end].tolist() for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+def test_words_are_those_that_hold_an_address_each_time() -> None:
+    """A launch that ran without does not use the word, whatever it holds."""
+    here = {0: 4 * MIB, 8: 5 * MIB, 16: 6 * MIB}
+    trace = trace_of_words([here, here, {0: 4 * MIB, 8: 7 * MIB}, here])
+    found = sequence_of(trace, planned(0, 0))
+    assert words_of(found) == [[0, 8]]
+    assert found.named.tolist() == [4 * MIB]  # at 8 it is not always the same
+
+
+def test_halves_of_addresses_are_none() -> None:
+    """Beside a number they look like one a little above a multiple of 4 GiB."""
+    half = {0: 4 * MIB, 8: 0, 16: 5}
+    found = sequence_of(trace_of_words([half] * 4), planned(0, 0))
+    assert words_of(found) == [[0]]
+    assert found.named.tolist() == [4 * MIB]
+
+
+def test_where_the_words_are_is_not_known_of_older_traces() -> None:
+    trace = make_trace([Chunk(PIECE_BYTES)], [Launch("a", 1_000, (Touch(0, 0, 8),))])
+    found = sequence_of(trace, planned(0, 0))
+    assert not len(found.kernel)
+    assert found.named.tolist() == [0]
+
+
+def trace_of_words(iterations: list[dict[int, int]]) -> Trace:
+    """Return a trace of one launch per iteration with addresses in words of it."""
+    made = tables([Chunk(8 * PIECE_BYTES)], [Launch("a", 1_000, ())], len(iterations))
+    rows = [
+        access | {"launch_id": launch_id, "offset": offset, "parameter_offset": word}
+        for launch_id, words in enumerate(iterations)
+        for word, offset in sorted(words.items(), key=lambda item: item[1])
+        for access in access_rows(launch_id, Launch("a", 1_000, (Touch(0, 0, 8),)))
+    ]
+    accesses = pa.Table.from_pylist(rows, schema.TABLES["accesses"])
+    return trace_of(made | {"accesses": accesses})
 
 
 def test_a_graph_is_one_call_known_by_its_name(tmp_path: Path) -> None:

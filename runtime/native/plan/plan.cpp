@@ -49,7 +49,9 @@ uint64_t bytes_needed(const FlatPlanHeader& header) {
          uint64_t{header.num_ranges} * sizeof(FlatRange) +
          uint64_t{header.num_windows} * sizeof(FlatWindow) +
          uint64_t{header.num_launches} * sizeof(FlatLaunch) +
-         uint64_t{header.num_addresses} * sizeof(uint64_t);
+         uint64_t{header.num_addresses} * sizeof(uint64_t) +
+         uint64_t{header.num_kernels} * sizeof(FlatKernel) +
+         uint64_t{header.num_words} * sizeof(uint32_t);
 }
 
 std::string check_header(const FlatPlanHeader& header, uint64_t bytes, uint32_t rank) {
@@ -96,8 +98,10 @@ Plan::Plan(const char* file)
           reinterpret_cast<const FlatRange*>(allocations_ + header_->num_allocations)),
       windows_(reinterpret_cast<const FlatWindow*>(ranges_ + header_->num_ranges)),
       launches_(reinterpret_cast<const FlatLaunch*>(windows_ + header_->num_windows)),
-      addresses_(reinterpret_cast<const uint64_t*>(launches_ + header_->num_launches)) {
-}
+      addresses_(reinterpret_cast<const uint64_t*>(launches_ + header_->num_launches)),
+      kernels_(
+          reinterpret_cast<const FlatKernel*>(addresses_ + header_->num_addresses)),
+      words_(reinterpret_cast<const uint32_t*>(kernels_ + header_->num_kernels)) {}
 
 const Plan* Plan::load(const std::string& path, uint32_t rank, std::string* error) {
   const Mapping mapping = map_file(path, error);
@@ -127,8 +131,9 @@ std::string Plan::check() const {
              std::to_string(allocation->device) + ": " + error;
     }
   }
-  const std::string error = check_windows();
-  return error.empty() ? check_launches() : error;
+  std::string error = check_windows();
+  if (error.empty()) error = check_launches();
+  return error.empty() ? check_kernels() : error;
 }
 
 std::string Plan::check_ranges(const FlatAllocation& allocation) const {
@@ -199,6 +204,34 @@ std::string Plan::check_launches() const {
     }
   }
   return {};
+}
+
+std::string Plan::check_kernels() const {
+  const FlatKernel* end = kernels_ + header_->num_kernels;
+  for (const FlatKernel* kernel = kernels_; kernel != end; ++kernel) {
+    if (kernel != kernels_ && kernel[-1].signature >= kernel->signature) {
+      return "its kernels are not in order";
+    }
+    if (uint64_t{kernel->first_word} + kernel->num_words > header_->num_words) {
+      return "a kernel has words that are not there";
+    }
+    const uint32_t* words = words_ + kernel->first_word;
+    if (!std::is_sorted(words, words + kernel->num_words)) {
+      return "the words of a kernel are not in order";
+    }
+  }
+  return {};
+}
+
+bool Plan::find_words(uint64_t signature, Entries<uint32_t>* words) const {
+  const FlatKernel* end = kernels_ + header_->num_kernels;
+  const FlatKernel* found = std::lower_bound(
+      kernels_, end, signature, [](const FlatKernel& kernel, uint64_t wanted) {
+        return kernel.signature < wanted;
+      });
+  if (found == end || found->signature != signature) return false;
+  *words = {words_ + found->first_word, found->num_words};
+  return true;
 }
 
 Entries<FlatWindow> Plan::windows_of(const FlatRange& range) const {

@@ -83,6 +83,10 @@ class Plan {
     return {addresses_ + launch.first_address, launch.num_addresses};
   }
 
+  // Where in the parameters of launches with this signature addresses were found. False
+  // if that is not known.
+  bool find_words(uint64_t signature, Entries<uint32_t>* words) const;
+
   // What of the budget is left when all that is resident on the device is there.
   uint64_t bytes_for_windows(int32_t device) const;
 
@@ -96,6 +100,7 @@ class Plan {
   std::string check_ranges(const FlatAllocation& allocation) const;
   std::string check_windows() const;
   std::string check_launches() const;
+  std::string check_kernels() const;
 
   const FlatPlanHeader* header_;
   const FlatAllocation* allocations_;
@@ -103,6 +108,8 @@ class Plan {
   const FlatWindow* windows_;
   const FlatLaunch* launches_;
   const uint64_t* addresses_;
+  const FlatKernel* kernels_;
+  const uint32_t* words_;
 };
 
 }  // namespace transit

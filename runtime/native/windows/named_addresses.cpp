@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-#include "runtime/native/plan/plan.h"
+#include <algorithm>
+
 #include "runtime/native/windows/functions.h"
 
 namespace transit {
@@ -29,7 +30,18 @@ bool AddressFilter::accepts(uint64_t word) const {
 }
 
 void NamedAddresses::collect(const Work& work, const AddressFilter& filter) {
+  collect(work, filter, nullptr);
+}
+
+void NamedAddresses::collect(const Work& work, const AddressFilter& filter,
+                             const Entries<uint32_t>& words) {
+  collect(work, filter, &words);
+}
+
+void NamedAddresses::collect(const Work& work, const AddressFilter& filter,
+                             const Entries<uint32_t>* words) {
   filter_ = filter;
+  words_ = words;
   hash_ = 0;
   count_ = 0;
   is_whole_ = work.kind != Work::Kind::kGraph && !work.has_more_ranges;
@@ -68,12 +80,24 @@ void NamedAddresses::collect_from_buffer(void** extra) {
 // Addresses are aligned in the parameter block, not where the caller keeps the value.
 void NamedAddresses::add_words(const void* bytes, size_t num_bytes, size_t offset) {
   const auto* block = static_cast<const uint8_t*>(bytes);
-  for (size_t at = (kWordBytes - offset % kWordBytes) % kWordBytes;
-       at + kWordBytes <= num_bytes; at += kWordBytes) {
-    uint64_t word;
-    memcpy(&word, block + at, kWordBytes);
-    if (filter_.accepts(word)) add(word);
+  if (words_ == nullptr) {
+    for (size_t at = (kWordBytes - offset % kWordBytes) % kWordBytes;
+         at + kWordBytes <= num_bytes; at += kWordBytes) {
+      add_word(block + at);
+    }
+    return;
   }
+  const size_t end = offset + num_bytes;
+  for (const uint32_t* word = std::lower_bound(words_->begin(), words_->end(), offset);
+       word != words_->end() && *word + kWordBytes <= end; ++word) {
+    add_word(block + (*word - offset));
+  }
+}
+
+void NamedAddresses::add_word(const void* at) {
+  uint64_t word;
+  memcpy(&word, at, kWordBytes);
+  if (filter_.accepts(word)) add(word);
 }
 
 void NamedAddresses::add(CUdeviceptr address) {

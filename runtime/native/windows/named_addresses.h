@@ -6,6 +6,7 @@
 
 #include <atomic>
 
+#include "runtime/native/plan/plan.h"
 #include "runtime/native/windows/work.h"
 
 namespace transit {
@@ -25,6 +26,10 @@ class NamedAddresses {
  public:
   void collect(const Work& work, const AddressFilter& filter);
 
+  // Only what stands at some words of the parameters, rising.
+  void collect(const Work& work, const AddressFilter& filter,
+               const Entries<uint32_t>& words);
+
   // Distinct, in the order in which they were found; valid until the next collect().
   const CUdeviceptr* begin() const { return addresses_; }
   const CUdeviceptr* end() const { return addresses_ + count_; }
@@ -41,9 +46,12 @@ class NamedAddresses {
   static constexpr uint32_t kMaxAddresses = 4096;
   static constexpr uint32_t kNumSlots = 2 * kMaxAddresses;
 
+  void collect(const Work& work, const AddressFilter& filter,
+               const Entries<uint32_t>* words);
   void collect_from_parameters(const Work& work);
   void collect_from_buffer(void** extra);
   void add_words(const void* bytes, size_t num_bytes, size_t offset);
+  void add_word(const void* at);
   void add(CUdeviceptr address);
 
   // The one that holds the address, or that where it would go.
@@ -53,6 +61,7 @@ class NamedAddresses {
   }
 
   AddressFilter filter_{};
+  const Entries<uint32_t>* words_ = nullptr;  // or all
   uint64_t hash_ = 0;
   uint32_t count_ = 0;
   bool is_whole_ = true;
