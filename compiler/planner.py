@@ -135,9 +135,10 @@ def plan_merged(model: Model, link: Link) -> Planned | None:
     bound returned is the launches' time. None if nothing was found to fit.
     """
     num_slots = TRIES[0].num_slots
-    used = _longest_gaps(model, MAX_USED_GAPS)
     while True:
-        cut = slots.cut(model, _checkpoints(model, num_slots), used)
+        checkpoint = _checkpoints(model, num_slots)
+        used = longest_gaps(model, checkpoint, MAX_USED_GAPS)
+        cut = slots.cut(model, checkpoint, used)
         merged = Merged.of(model, cut, used)
         if len(merged.cut.gaps) <= MAX_MERGED_GAPS or len(cut) <= FEWEST_SLOTS:
             break
@@ -163,10 +164,14 @@ def plan_merged(model: Model, link: Link) -> Planned | None:
     return None
 
 
-def _longest_gaps(model: Model, count: int) -> Bools:
-    """Choose gaps that free most memory for longest, and the longest of each region."""
+def longest_gaps(model: Model, checkpoint: Ints, count: int) -> Bools:
+    """Choose gaps that free most memory for longest, and the longest of each region.
+
+    Of those that reach a checkpoint.
+    """
     accesses = model.accesses
     lasts_ns = accesses.gaps_last(np.r_[0.0, np.cumsum(model.duration_ns)])
+    lasts_ns = np.where(slots.reaches(model, checkpoint), lasts_ns, -1.0)
     frees = lasts_ns * model.num_pieces[accesses.region]
     chosen = np.zeros(len(accesses), np.bool_)
     chosen[np.argsort(-frees, kind="stable")[:count]] = True

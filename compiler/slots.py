@@ -65,15 +65,14 @@ class Slots:
 def cut(model: Model, checkpoint: Ints, used: Bools | None = None) -> Slots:
     """Look at a model at some checkpoints: sorted positions, from 0 on.
 
-    With `used`, regions can leave only in the gaps after these accesses.
+    With `used`, regions can leave only in the gaps after these accesses: of each region
+    one at least, which reaches a checkpoint.
     """
     accesses, count = model.accesses, len(checkpoint)
     slot = np.searchsorted(checkpoint, np.arange(model.num_launches), side="right") - 1
-    after = accesses.position
-    until = after[accesses.following] + np.where(accesses.wraps, model.num_launches, 0)
-    around = np.r_[checkpoint, checkpoint + model.num_launches, 2 * model.num_launches]
-    # Checkpoints from the access on, and those strictly within the gap.
-    reached = around[np.searchsorted(around, after)] <= until
+    after, until = accesses.position, _until(model)
+    around = _around(model, checkpoint)
+    reached = reaches(model, checkpoint)
     if used is not None:
         reached = reached & used
     first = np.searchsorted(around, after, side="right")
@@ -100,13 +99,33 @@ def cut(model: Model, checkpoint: Ints, used: Bools | None = None) -> Slots:
     )
 
 
+def reaches(model: Model, checkpoint: Ints) -> Bools:
+    """Tell of which accesses the gap after them reaches a checkpoint.
+
+    Every region has one, as its gaps go all the way around.
+    """
+    around = _around(model, checkpoint)
+    next_one = around[np.searchsorted(around, model.accesses.position)]
+    return np.asarray(next_one <= _until(model))
+
+
+def _until(model: Model) -> Ints:
+    """Return where the gap after each access ends, which may be an iteration later."""
+    accesses, turn = model.accesses, model.num_launches
+    return accesses.position[accesses.following] + np.where(accesses.wraps, turn, 0)
+
+
+def _around(model: Model, checkpoint: Ints) -> Ints:
+    turn = model.num_launches
+    return np.concatenate([checkpoint, checkpoint + turn, [2 * turn]])
+
+
 def _runs(region: Ints, reached: Bools, nth: Ints) -> Ints:
     """Number each access's run as the gap that precedes it, around its region."""
     preceding = np.r_[-1, nth[:-1]][: len(region)]
     is_first = np.r_[True, region[1:] != region[:-1]][: len(region)]
     is_last = np.r_[is_first[1:], True][: len(region)]
-    # The last gap of a region precedes its first accesses. Every region has a gap that
-    # reaches a checkpoint, as its gaps go all the way around.
+    # The last gap of a region precedes its first accesses.
     last_gap = nth[is_last][np.cumsum(is_first) - 1]
     first_gap_of_region = (nth - reached)[is_first][np.cumsum(is_first) - 1] + 1
     return np.asarray(np.where(preceding < first_gap_of_region, last_gap, preceding))
