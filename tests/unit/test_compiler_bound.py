@@ -84,12 +84,12 @@ def test_planning_alike_regions_together_keeps_to_the_budget(
 
 def test_a_region_can_leave_though_its_longest_gap_is_not_looked_at() -> None:
     model = make_model(
-        [(0, 1, "r"), (0, 2, "r"), (1, 0, "r"), (1, 4, "r")],
+        [(0, 1, "r"), (0, 3, "r"), (1, 0, "r"), (1, 4, "r")],
         pieces=[1, 1],
-        duration_ns=[1.0, 100.0, 1.0, 1.0, 1.0],
+        duration_ns=[1.0, 1.0, 100.0, 1.0, 1.0],
         budget=1,
     )
-    checkpoint = np.array([0, 3])
+    checkpoint = np.array([0, 4])
     used = planner.longest_gaps(model, checkpoint, 1)
     cut = slots.cut(model, checkpoint, used)
     assert np.unique(cut.gaps.region).tolist() == [0, 1]
