@@ -35,27 +35,27 @@ JOB = WindowedJob(
         B: [Window(0, 1, 1, 1, WRITES_BACK, home=3), Window(4, 4, 5, 4, DIRTY)],
     },
 )
-# What is called before the first lap, and how often then.
+# When moves call it. Memory of the GPU that was created once is used again and again.
 MOVING = {
-    "cuMemCreate": ("load", range(6, 16)),
-    "cuMemMap": ("a window", range(8, 28)),
-    "cuMemSetAccess": ("a window", range(8, 28)),
-    "cuMemUnmap": ("a window", range(1, 16)),
-    "cuMemcpyDtoDAsync": ("a window", range(4, 20)),
+    "cuMemCreate": (4,),
+    "cuMemMap": (8, 11, 15),
+    "cuMemSetAccess": (8, 11, 15),
+    "cuMemUnmap": (1, 4, 8),
+    "cuMemcpyDtoDAsync": (4, 7, 11),
 }
 
 
-@pytest.mark.parametrize("symbol", MOVING)
-@pytest.mark.parametrize("first", [0, 3, 7])
+@pytest.mark.parametrize(
+    ("symbol", "count"),
+    [(symbol, count) for symbol, counts in MOVING.items() for count in counts],
+)
 def test_a_move_that_fails_is_said_and_loses_nothing(
-    job: Job, tmp_path: Path, symbol: str, first: int
+    job: Job, tmp_path: Path, symbol: str, count: int
 ) -> None:
-    words, counts = MOVING[symbol]
-    count = counts[first]
     env = {"TRANSIT_SIM_FAIL": f"{symbol}:{count}=2"}
     status = JOB.run(job, tmp_path, laps(ITERATION, LAPS), env)
     assert status.transfer_failures == 1
-    assert words in status.message
+    assert "a window" in status.message
     assert symbol in status.message
     assert "CUDA_ERROR_OUT_OF_MEMORY" in status.message
 

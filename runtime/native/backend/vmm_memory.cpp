@@ -23,6 +23,15 @@ CUmemLocation location_of(Location location, CUdevice device) {
 
 }  // namespace
 
+PhysicalMemory& PhysicalMemory::operator=(PhysicalMemory&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  handle_ = other.handle_;
+  device_ = other.device_;
+  bytes_ = std::exchange(other.bytes_, 0);
+  return *this;
+}
+
 Outcome PhysicalMemory::create(Location location, CUdevice device, uint64_t bytes) {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;

@@ -1,6 +1,8 @@
 // Physical memory by handle, on the device or pinned on the host, and mapping it.
 #pragma once
 
+#include <utility>
+
 #include "runtime/native/backend/backend.h"
 
 namespace transit {
@@ -12,6 +14,8 @@ class PhysicalMemory {
  public:
   PhysicalMemory() = default;
   ~PhysicalMemory() { release(); }
+  PhysicalMemory(PhysicalMemory&& other) noexcept { *this = std::move(other); }
+  PhysicalMemory& operator=(PhysicalMemory&& other) noexcept;
   PhysicalMemory(const PhysicalMemory&) = delete;
   PhysicalMemory& operator=(const PhysicalMemory&) = delete;
 
@@ -21,6 +25,8 @@ class PhysicalMemory {
 
   // At reserved addresses, for `device` to read and write.
   Outcome map(CUdeviceptr address) const;
+
+  uint64_t bytes() const { return bytes_; }
 
  private:
   CUmemGenericAllocationHandle handle_ = 0;

@@ -43,7 +43,7 @@ Pager::Pager(const Options& options, CUdevice device, CUcontext context,
              CUdeviceptr lowest_address, uint64_t span_bytes)
     : options_(options),
       device_(device),
-      transfers_(context, options.budget_bytes, options.budget_bytes, {}),
+      transfers_(context, device, options.budget_bytes, options.budget_bytes, {}),
       space_(lowest_address, span_bytes),
       gates_(transfers_) {}
 

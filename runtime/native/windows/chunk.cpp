@@ -48,22 +48,10 @@ Outcome Chunk::map(const PhysicalMemory* memory) {
   return outcome;
 }
 
-Outcome Chunk::go_to_gpu() {
-  Outcome outcome = gpu_.create(Location::kDevice, device_, bytes_);
-  if (outcome.ok()) outcome = map(&gpu_);
+Outcome Chunk::go_to_gpu(PhysicalMemory memory) {
+  gpu_ = std::move(memory);
+  const Outcome outcome = map(&gpu_);
   if (!outcome.ok()) gpu_.release();
-  return outcome;
-}
-
-Outcome Chunk::go_home() {
-  const Outcome outcome = map(&home_);
-  if (outcome.ok()) gpu_.release();
-  return outcome;
-}
-
-Outcome Chunk::go_nowhere() {
-  const Outcome outcome = map(nullptr);
-  if (outcome.ok()) gpu_.release();
   return outcome;
 }
 

@@ -20,12 +20,15 @@ class Chunk {
   // To be called once, before all others: it comes to be at home.
   Outcome create();
 
-  // Maps memory of the GPU, in which nothing is yet, or that of the host, or nothing:
-  // what it holds is then at home. Nobody may use the chunk meanwhile. If it fails the
-  // chunk is where it was.
-  Outcome go_to_gpu();
-  Outcome go_home();
-  Outcome go_nowhere();
+  // Maps memory of the GPU, as large as the chunk and of any content, or that of the
+  // host, or nothing: what it holds is then at home. Nobody may use the chunk
+  // meanwhile. If it fails the chunk is where it was.
+  Outcome go_to_gpu(PhysicalMemory memory);
+  Outcome go_home() { return map(&home_); }
+  Outcome go_nowhere() { return map(nullptr); }
+
+  // The GPU's, when it has gone from there.
+  PhysicalMemory take_memory() { return std::move(gpu_); }
 
   // Into the GPU's memory, or from there, when it is on the GPU.
   CUresult copy_in(CUstream stream) const;

@@ -28,6 +28,10 @@ void report(const char* action, const Outcome& outcome) {
                error_name(outcome.result));
 }
 
+uint64_t bytes_passed() {
+  return round_up_to_piece(status::get(&StatusFile::passed_bytes));
+}
+
 void go_home_if_nowhere(Chunk& chunk) {
   if (!chunk.is_nowhere()) return;
   const Outcome outcome = chunk.go_home();
@@ -36,9 +40,10 @@ void go_home_if_nowhere(Chunk& chunk) {
 
 }  // namespace
 
-Transfers::Transfers(CUcontext context, uint64_t budget_bytes, uint64_t own_bytes,
-                     Reservations reservations)
+Transfers::Transfers(CUcontext context, CUdevice device, uint64_t budget_bytes,
+                     uint64_t own_bytes, Reservations reservations)
     : context_(context),
+      device_(device),
       budget_bytes_(budget_bytes),
       own_bytes_(own_bytes),
       reservations_(std::move(reservations)) {
@@ -61,16 +66,16 @@ void Transfers::load(Load load) {
 
 void Transfers::release(Seat* seat, To to, bool copies, uint64_t time, Events after) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  outgoing_.push_back(
-      {seat, ++seat->num_asked, true, copies, to, time, std::move(after)});
+  (copies ? to_copy_out_ : to_drop_)
+      .push_back({seat, ++seat->num_asked, true, to, seat->num_stores_asked, time,
+                  std::move(after)});
   asked_.notify_one();
 }
 
 void Transfers::store(Seat* seat, Events after) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  ++seat->num_stores;
-  outgoing_.push_back(
-      {seat, seat->num_asked, false, true, To::kHome, 0, std::move(after)});
+  to_copy_out_.push_back({seat, seat->num_asked, false, To::kHome,
+                          seat->num_stores_asked++, 0, std::move(after)});
   asked_.notify_one();
 }
 
@@ -107,7 +112,7 @@ void Transfers::end(Seat& seat) {
   withdraw(&seat);
   if (seat.will_be_on_gpu()) release(&seat, To::kNowhere, false, 0, {});
   wait(seat, seat.num_asked);
-  while (seat.num_stores > 0) std::this_thread::sleep_for(kPause);
+  while (seat.num_stored != seat.num_stores_asked) std::this_thread::sleep_for(kPause);
 }
 
 void Transfers::wait(const Seat& seat, uint32_t number) {
@@ -157,14 +162,16 @@ void Transfers::work() {
   Lock lock(mutex_);
   for (;;) {
     look_where_the_job_is();
-    const bool has_ended = end_copies(lock);
-    const bool has_begun = begin_outgoing(lock) | begin_load(lock);
-    if (has_ended || has_begun) {
+    bool is_busy = end_copies(lock);
+    is_busy = begin_copy_out(lock) || is_busy;
+    is_busy = drop(lock) || is_busy;
+    is_busy = begin_load(lock) || is_busy;
+    if (is_busy) {
       last_progress_ = Clock::now();
       continue;
     }
-    const bool is_idle = loads_.empty() && outgoing_.empty() && copies_in_.empty() &&
-                         copies_out_.empty();
+    const bool is_idle = loads_.empty() && to_copy_out_.empty() && to_drop_.empty() &&
+                         copies_in_.empty() && copies_out_.empty();
     if (is_idle) {
       asked_.wait(lock);
     } else {
@@ -203,7 +210,7 @@ std::deque<Transfers::QueuedLoad>::iterator Transfers::choose_load() {
 // job has come so far: of that only what is waited for may not be there yet.
 bool Transfers::has_room(const QueuedLoad& load) const {
   const uint64_t bytes = load.seat->chunk.bytes();
-  const uint64_t passed = round_up_to_piece(status::get(&StatusFile::passed_bytes));
+  const uint64_t passed = bytes_passed();
   const uint64_t taken = status::get(&StatusFile::resident_bytes) + passed;
   if (taken + bytes > budget_bytes_) return false;
   if (load.is_in_turn) return bytes_here_ + passed + bytes <= own_bytes_;
@@ -253,7 +260,7 @@ void Transfers::enter(const QueuedLoad& load) {
   if (chunk.is_on_gpu()) return done(load.seat);
   status::add_bytes(&StatusFile::resident_bytes, &StatusFile::resident_peak_bytes,
                     chunk.bytes());
-  const Outcome entered = chunk.go_to_gpu();
+  const Outcome entered = bring_memory(chunk);
   if (!entered.ok()) {
     status::subtract_bytes(&StatusFile::resident_bytes, chunk.bytes());
     report("load", entered);
@@ -276,21 +283,57 @@ void Transfers::enter(const QueuedLoad& load) {
       {load.seat, false, false, To::kHome, Event::record(load_stream_)});
 }
 
-bool Transfers::begin_outgoing(Lock& lock) {
-  if (outgoing_.empty() || copies_out_.size() >= kMostCopies) return false;
-  const Outgoing& next = outgoing_.front();
-  const uint32_t number = next.is_release ? next.number - 1 : next.number;
-  if (next.seat->done() != number || !have_passed(next.after)) return false;
+Outcome Transfers::bring_memory(Chunk& chunk) {
+  PhysicalMemory memory;
+  if (!spare_.take(chunk.bytes(), &memory)) {
+    spare_.keep(bytes_to_spare(chunk.bytes()));
+    const Outcome created = memory.create(Location::kDevice, device_, chunk.bytes());
+    if (!created.ok()) return created;
+  }
+  return chunk.go_to_gpu(std::move(memory));
+}
+
+// Of what is never for anything else, beside chunks on the GPU and so much more.
+uint64_t Transfers::bytes_to_spare(uint64_t wanted_bytes) const {
+  const uint64_t taken = bytes_here_ + bytes_passed() + wanted_bytes;
+  return own_bytes_ - std::min(own_bytes_, taken);
+}
+
+bool Transfers::may_begin(const Outgoing& outgoing) {
+  const uint32_t number = outgoing.is_release ? outgoing.number - 1 : outgoing.number;
+  return outgoing.seat->done() == number &&
+         outgoing.seat->num_stored == outgoing.num_stores &&
+         have_passed(outgoing.after);
+}
+
+bool Transfers::drop(Lock& lock) {
+  if (to_drop_.empty() || !may_begin(to_drop_.front())) return false;
+  Outgoing outgoing = std::move(to_drop_.front());
+  to_drop_.pop_front();
+  if (outgoing.seat->is_home_stale) {
+    to_copy_out_.push_front(std::move(outgoing));
+    return true;
+  }
+  reached_ = std::max(reached_, outgoing.time + 1);
+  lock.unlock();
+  leave(outgoing.seat, outgoing.to);
+  done(outgoing.seat);
+  lock.lock();
+  return true;
+}
+
+bool Transfers::begin_copy_out(Lock& lock) {
+  if (to_copy_out_.empty() || copies_out_.size() >= kMostCopies) return false;
+  if (!may_begin(to_copy_out_.front())) return false;
+  const Outgoing outgoing = std::move(to_copy_out_.front());
+  to_copy_out_.pop_front();
   // All work up to that time is done.
-  if (next.is_release) reached_ = std::max(reached_, next.time + 1);
-  const Outgoing outgoing = std::move(outgoing_.front());
-  outgoing_.pop_front();
+  if (outgoing.is_release) reached_ = std::max(reached_, outgoing.time + 1);
   lock.unlock();
   const Chunk& chunk = outgoing.seat->chunk;
   Copy copy{outgoing.seat, outgoing.is_release, outgoing.is_release, outgoing.to,
             nullptr};
-  const bool copies = outgoing.copies || outgoing.seat->is_home_stale;
-  if (copies && chunk.is_on_gpu()) {
+  if (chunk.is_on_gpu()) {
     const CUresult copied = chunk.copy_out(store_stream_);
     if (copied == CUDA_SUCCESS) {
       status::add(&StatusFile::d2h_bytes, chunk.bytes());
@@ -326,7 +369,7 @@ bool Transfers::end_copies(Lock& lock) {
     if (copy.is_release) {
       done(copy.seat);
     } else {
-      --copy.seat->num_stores;
+      ++copy.seat->num_stored;
     }
     copies_out_.pop_front();
     any = true;
@@ -345,6 +388,8 @@ void Transfers::leave(Seat* seat, To to) {
   const uint64_t bytes = chunk.bytes();
   status::subtract_bytes(&StatusFile::resident_bytes, bytes);
   bytes_here_ -= bytes;
+  spare_.put(chunk.take_memory());
+  spare_.keep(bytes_to_spare(0));
   reservations_.remove(bytes, seat->early_from, seat->early_until);
 }
 

@@ -7,9 +7,9 @@
 // was asked for and what is done. From a move's start to its end nobody may use the
 // chunk: streams wait for the number. Loads are begun when the job got as far as asked
 // for and there is room, now and for all that is needed before them, the most urgent
-// first; what goes out does so in turn, when the job is done with it. One thread does
-// it all, and looks again and again what is due: that costs less than to be told by the
-// driver.
+// first; what is copied out is so in turn, and what is not leaves in turn, when the job
+// is done with it. One thread does it all, and looks again and again what is due: that
+// costs less than to be told by the driver.
 #pragma once
 
 #include <stdint.h>
@@ -25,6 +25,7 @@
 #include "runtime/native/windows/chunk.h"
 #include "runtime/native/windows/events.h"
 #include "runtime/native/windows/reservations.h"
+#include "runtime/native/windows/spare_memory.h"
 
 namespace transit {
 
@@ -44,7 +45,8 @@ struct Seat {
   bool is_home_stale = false;           // likewise: what was to leave, and could not
   uint32_t num_asked = 0;               // of those that ask
   uint32_t* num_done = nullptr;         // in pinned memory
-  std::atomic<uint32_t> num_stores{0};  // asked for, and not done
+  uint32_t num_stores_asked = 0;        // of those that ask
+  std::atomic<uint32_t> num_stored{0};  // of these
   uint64_t early_from = 0, early_until = 0;  // reserved; of the thread that moves it
 };
 
@@ -53,8 +55,8 @@ class Transfers {
   // What is on the GPU never exceeds the budget: a chunk for which no room comes to be
   // stays at home. `own_bytes` of it are never for anything but chunks and what the
   // driver has; loads in turn take no more.
-  Transfers(CUcontext context, uint64_t budget_bytes, uint64_t own_bytes,
-            Reservations reservations);
+  Transfers(CUcontext context, CUdevice device, uint64_t budget_bytes,
+            uint64_t own_bytes, Reservations reservations);
 
   // One caller at a time asks for moves; a seat's loads and releases alternate. Times
   // count launches of the iteration.
@@ -105,8 +107,8 @@ class Transfers {
     Seat* seat;
     uint32_t number;  // of the move, or for a store of the one before it
     bool is_release;
-    bool copies;
     To to;
+    uint32_t num_stores;  // of the seat, which come before
     uint64_t time;
     Events after;
   };
@@ -125,8 +127,10 @@ class Transfers {
 
   void work();
   bool begin_load(Lock& lock);
-  bool begin_outgoing(Lock& lock);
+  bool begin_copy_out(Lock& lock);
+  bool drop(Lock& lock);
   bool end_copies(Lock& lock);
+  static bool may_begin(const Outgoing& outgoing);
 
   void look_where_the_job_is();
   std::deque<QueuedLoad>::iterator choose_load();
@@ -135,24 +139,28 @@ class Transfers {
   bool is_hopeless(const QueuedLoad& load) const;
 
   void enter(const QueuedLoad& load);
+  Outcome bring_memory(Chunk& chunk);
+  uint64_t bytes_to_spare(uint64_t wanted_bytes) const;
   void leave(Seat* seat, To to);
   uint64_t begin_of(const QueuedLoad& load) const;
   static void done(Seat* seat);
 
   const CUcontext context_;
+  const CUdevice device_;
   const uint64_t budget_bytes_, own_bytes_;
   Reservations reservations_;  // of the thread that moves chunks
 
   std::mutex mutex_;
   std::condition_variable asked_;
   std::deque<QueuedLoad> loads_;  // by due
-  std::deque<Outgoing> outgoing_;
+  std::deque<Outgoing> to_copy_out_, to_drop_;
   std::deque<Milestone> milestones_;  // which the job has not reached
   std::vector<uint32_t*> spare_counters_;
 
   // Of the working thread.
   CUstream load_stream_ = nullptr, store_stream_ = nullptr;
   std::deque<Copy> copies_in_, copies_out_;
+  SpareMemory spare_;
   uint64_t reached_ = 0;     // by the job, at least
   uint64_t bytes_here_ = 0;  // of chunks on the GPU
   Clock::time_point last_progress_;
