@@ -221,6 +221,9 @@ def build_problems(
     for device, gpu in read_allocations(trace, rank).by_device():
         movable = gpu.where(gpu.ordinal >= 0)
         regions = find_regions(movable, steady, costs, unexplained)
+        if options.policy == AUTO:
+            # What is nowhere when a kernel reaches it ends the job.
+            regions = regions.with_whole_allocations_unexplained()
         yield (
             device,
             Problem.build(gpu, regions, gpu_memory_bytes=options.gpu_memory_bytes),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +59,15 @@ class Regions:
     def __len__(self) -> int:
         """Return how many there are."""
         return len(self.allocation)
+
+    def with_whole_allocations_unexplained(self) -> Self:
+        """Let what is unexplained in part be so as a whole.
+
+        In other iterations than the audited one the framework's allocator may have put
+        elsewhere what pointers lead to.
+        """
+        whole = np.isin(self.allocation, self.allocation[self.unexplained])
+        return replace(self, unexplained=whole)
 
 
 @dataclass(frozen=True)

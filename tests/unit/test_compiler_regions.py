@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from compiler_traces import Chunk, Launch, Touch, jobs, make_trace
@@ -52,6 +54,15 @@ def test_an_allocation_without_accesses_is_a_region() -> None:
     assert pieces(regions) == [(0, 5)]
     assert regions.link_bytes.tolist() == [0]
     assert regions.idle_ns.tolist() == [1000]  # the whole iteration
+
+
+def test_what_is_unexplained_in_part_is_so_as_a_whole() -> None:
+    first = Launch("a", 1000, (Touch(0, 0, 2 * P), Touch(1, 0, P)))
+    regions = regions_of([Chunk(4 * P), Chunk(2 * P)], [first])
+    assert pieces(regions) == [(0, 2), (2, 2), (0, 1), (1, 1)]
+    odd = replace(regions, unexplained=np.array([False, True, False, False]))
+    whole = odd.with_whole_allocations_unexplained()
+    assert whole.unexplained.tolist() == [True, True, False, False]
 
 
 def test_reuse_distance_goes_around_the_iteration() -> None:
