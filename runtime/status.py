@@ -18,7 +18,7 @@ from transit.errors import JobError
 log = logging.getLogger(__name__)
 
 MAGIC = b"TRNSSTAT"
-VERSION = 5  # of the file
+VERSION = 6  # of the file
 REPORT_VERSION = 1  # of the JSON object
 
 # Mirrors StatusFile in runtime/native/status_file.h.
@@ -52,6 +52,7 @@ COUNTERS = (
     "launches_elsewhere",
     "launches_unlocked",
     "locks",
+    "unlocked_copied_bytes",
     "laps",
     "held_back_ns",
 )
@@ -129,6 +130,7 @@ class ProcessStatus:
     launches_elsewhere: int
     launches_unlocked: int
     locks: int
+    unlocked_copied_bytes: int
     laps: int
     held_back_ns: int
     lap_ns: tuple[int, ...]  # of the last laps, in turn

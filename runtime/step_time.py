@@ -135,6 +135,7 @@ def _reasons_for_slow_steps(
         yield f"{process.transfer_failures} transfers of windows failed"
     # Where the job is found, all comes and goes once beside what is planned.
     copied_bytes = process.h2d_bytes + process.d2h_bytes
+    copied_bytes -= process.unlocked_copied_bytes
     copied_bytes -= 2 * process.locks * process.windowed_peak_bytes
     planned_bytes = round(_laps_followed(process, expected) * expected.copied_bytes)
     if copied_bytes > (1 + TOLERANCE) * planned_bytes:

@@ -9,7 +9,7 @@
 namespace transit {
 
 constexpr char kStatusMagic[8] = {'T', 'R', 'N', 'S', 'S', 'T', 'A', 'T'};
-constexpr uint32_t kStatusVersion = 5;
+constexpr uint32_t kStatusVersion = 6;
 constexpr uint32_t kNumLapTimes = 32;
 
 enum class ShimState : uint32_t {
@@ -71,6 +71,7 @@ struct StatusFile {
   uint64_t launches_elsewhere;  // planned, on other addresses
   uint64_t launches_unlocked;   // submitted while the job was not in the iteration
   uint64_t locks;
+  uint64_t unlocked_copied_bytes;  // either way, of h2d and d2h, at such times
 
   // Laps around it on the GPU, each from before the first launch to before the next
   // first one. What was not followed all the way does not count.
@@ -82,6 +83,6 @@ struct StatusFile {
   char message[256];            // first failure, in words; empty if none
 };
 
-static_assert(sizeof(StatusFile) == 32 + (32 + kNumLapTimes) * 8 + 256);
+static_assert(sizeof(StatusFile) == 32 + (33 + kNumLapTimes) * 8 + 256);
 
 }  // namespace transit

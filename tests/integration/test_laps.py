@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import median
 
-from shim_job import Job
+from shim_job import PIECE, Job
 from windowed_plans import (
     LOADS,
     WRITES_BACK,
@@ -37,15 +37,18 @@ def test_laps_are_counted_from_first_launch_to_first_launch(
     assert status.laps in (37, 38)
     assert len(status.lap_ns) == 32
     assert min(status.lap_ns) > 0
+    assert status.unlocked_copied_bytes == 0
 
 
 def test_a_lap_that_was_left_does_not_count(job: Job, tmp_path: Path) -> None:
     steps = laps(JOB.iteration, 20)
     within = 10 * len(JOB.iteration) + 2
-    left = [*steps[:within], *ELSEWHERE, *steps[within:]]
+    # A comes once, and may not have gone before.
+    left = [*steps[:within], *ELSEWHERE, scale(A, A), SYNCHRONIZE, *steps[within:]]
     status = JOB.run(job, tmp_path, left)
     assert status.locks == 2
     assert status.launches_unlocked > 0
+    assert status.unlocked_copied_bytes in (2 * PIECE, 4 * PIECE)
     # Nor does the one in which the job is found again.
     assert status.laps in (15, 16)
 

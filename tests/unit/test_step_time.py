@@ -46,6 +46,12 @@ def process(folder: Path, step_ms: int = 150, **changes: Any) -> ProcessStatus:
         ({"loads_without_room": 3}, "3 chunks .* for lack of room"),
         ({"transfer_failures": 2}, "2 transfers of windows failed"),
         ({"h2d_bytes": 168 * MIB}, "copied 240.00 MiB, .* has 200.00 MiB for as many"),
+        # Before the job was found, it needed more.
+        (
+            {"h2d_bytes": 768 * MIB, "unlocked_copied_bytes": 600 * MIB},
+            "copied 240.00 MiB, .* has 200.00 MiB for as many",
+        ),
+        ({"h2d_bytes": 768 * MIB, "unlocked_copied_bytes": 700 * MIB}, MACHINE),
         # So much more when the job is found thrice.
         ({"h2d_bytes": 168 * MIB, "locks": 3}, MACHINE),
         # Skipped launches make nothing slower.

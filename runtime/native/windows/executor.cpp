@@ -158,6 +158,7 @@ void Executor::follow(const Work& work) {
   const Aligner::Step step =
       aligner_.next(signature, is_graph ? kAnyAddresses : named_.hash());
   count(step);
+  count_copies(was_locked);
   // Of other launches with this signature nothing was recorded.
   if (step.where != Aligner::Where::kPlanned) named_.collect(work, filter_);
   gates_.close_all(stream);
@@ -223,6 +224,15 @@ void Executor::advance_to(uint32_t position) {
     laps_.begin(t_submission.stream);
   }
   position_ = position;
+}
+
+void Executor::count_copies(bool was_locked) {
+  const uint64_t before = copied_bytes_;
+  copied_bytes_ =
+      status::get(&StatusFile::h2d_bytes) + status::get(&StatusFile::d2h_bytes);
+  if (!was_locked) {
+    status::add(&StatusFile::unlocked_copied_bytes, copied_bytes_ - before);
+  }
 }
 
 // Brings everything to where the plan has it at this launch. Nothing is known of what

@@ -74,6 +74,7 @@ class Executor : public Follower {
     return now_ + uint64_t{2} * timetable_.num_launches();
   }
   void advance_to(uint32_t position);
+  void count_copies(bool was_locked);
   Transfers::Load times_of(const FlatWindow& window, uint32_t position,
                            const Place& place);
 
@@ -97,6 +98,7 @@ class Executor : public Follower {
   uint64_t now_ = 0;  // pieces of work submitted
   uint64_t lap_ = 1;  // around the iteration
   uint32_t position_ = 0;
+  uint64_t copied_bytes_ = 0;  // either way, at the last look
   Laps laps_;
 };
 
