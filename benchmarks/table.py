@@ -165,6 +165,33 @@ def problems_table(parts: Result) -> Table:
     return table
 
 
+def windows_table(parts: Result) -> Table:
+    """Return the table of replays whose memory comes and goes, job by job."""
+    table = Table(title="Median step with windows")
+    for column in ("job", "memory", "ms", "/ plain", "/ bound", "/ predicted",
+                   "GPU peak GiB", "losses"):  # fmt: skip
+        table.add_column(column, justify="left" if column == "job" else "right")
+    for job, part in parts.items():
+        plain_ms = part.get("plain_median_step_ms")
+        if plain_ms is None:
+            continue
+        table.add_row(job, "all", f"{plain_ms:.1f}", *[""] * 5)
+        for share, run in part.items():
+            if isinstance(run, dict) and "over_bound" in run:
+                ms = run["median_step_ms"]
+                table.add_row(
+                    job,
+                    share,
+                    f"{ms:.1f}",
+                    f"{ms / plain_ms:.3f}",
+                    f"{run['over_bound']:.3f}",
+                    f"{ms / run['predicted_step_ms']:.3f}",
+                    gib(peak(run["status"], "gpu_peak_bytes")),
+                    "identical" if run["losses_identical"] else "DIFFERENT",
+                )
+    return table
+
+
 def last_line(text: str) -> str:
     """Return the end of an error, which says most."""
     return text.strip().splitlines()[-1] if text.strip() else text
@@ -172,6 +199,7 @@ def last_line(text: str) -> str:
 
 TABLES: dict[str, list[Callable[[Result], Table]]] = {
     "skeleton": [runs_table, figures_table, problems_table],
+    "windows": [windows_table, problems_table],
     "recorder": [overhead_table, coverage_table, problems_table],
 }
 
