@@ -63,7 +63,7 @@ def replay(
         bool,
         typer.Option(
             "--try-windows",
-            help="Enact windows on a real GPU: right for few jobs so far; compare losses.",
+            help="Enact windows on a real GPU: right for few jobs so far.",
         ),
     ] = False,
     status: Annotated[
