@@ -39,7 +39,7 @@ from transit.compiler.problem import Problem
 from transit.compiler.provenance import trace_reference
 from transit.compiler.regions import find_regions, read_unexplained
 from transit.compiler.rivals import predict_rivals
-from transit.compiler.submissions import find_sequence
+from transit.compiler.submissions import Submissions, find_submissions
 from transit.compiler.totals import GpuTotals, predict, totals
 from transit.errors import BudgetError, MachineError, TraceError
 from transit.traces.check import refuse_contradictions, refuse_without_accesses
@@ -186,6 +186,7 @@ def _compile_rank(trace: Trace, rank: int, options: Options) -> _Compiled:
         labels = Labels.read(trace, rank, problem.allocations)
         allocations += place(problem, choice, steady.busy_ns, labels)
         results.append(GpuResult.of(rank, device, problem, choice, rivals))
+    submissions = _submissions(trace, rank, steady, allocations)
     rank_plan = plans.RankPlan(
         ranks=(rank,),
         iteration=plans.Iteration(
@@ -193,23 +194,24 @@ def _compile_rank(trace: Trace, rank: int, options: Options) -> _Compiled:
             signature=steady.fingerprint,
             found_by=steady.found_by,
             confidence=round(steady.confidence, 4),
-            sequence=_sequence(trace, rank, steady, allocations),
+            sequence=submissions and submissions.sequence.encode(),
+            unsteady_calls=submissions and submissions.num_unsteady,
         ),
         allocations=tuple(allocations),
     )
     return rank_plan, results
 
 
-def _sequence(
+def _submissions(
     trace: Trace,
     rank: int,
     steady: SteadyIteration,
     allocations: list[plans.Allocation],
-) -> str | None:
+) -> Submissions | None:
     """Return what replay needs to find the launches of windows, if there are any."""
     if not any(placed.windows for one in allocations for placed in one.placements):
         return None
-    return find_sequence(trace, rank, steady, allocations).encode()
+    return find_submissions(trace, rank, steady, allocations)
 
 
 def build_problems(

@@ -133,6 +133,23 @@ class Naming:
             np.stack([self.call[rows], place[rows], self.iteration[rows]])
         )
 
+    def num_unsteady(self, place: Ints) -> int:
+        """Count the calls that name some places, but not every time.
+
+        Parameters
+        ----------
+        place
+            Of each row; those below zero do not count.
+        """
+        rows = np.flatnonzero(self.counts & (place >= 0))
+        ever, _ = np.unique(np.stack([self.call[rows], place[rows]]), axis=1)
+        always, _ = self.always_named(place)
+        num_calls = len(self.signature)
+        more = np.bincount(ever, minlength=num_calls) > np.bincount(
+            always, minlength=num_calls
+        )
+        return int(more.sum())
+
     def _always(self, found: Ints) -> tuple[Ints, Ints]:
         pairs, times = np.unique(
             np.unique(found, axis=1)[:2], axis=1, return_counts=True

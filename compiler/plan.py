@@ -153,7 +153,8 @@ class Iteration(_Model):
     """The steady iteration that the placements were chosen for.
 
     ``sequence`` are the calls that submit it, as `Sequence` encodes them: how replay
-    finds the launches that windows are for. Without windows there is none.
+    finds the launches that windows are for, and ``unsteady_calls`` how many of them
+    name other memory in some of the iterations. Without windows there are none.
     """
 
     launches: Annotated[int, Field(gt=0, lt=1 << 31)]
@@ -161,6 +162,7 @@ class Iteration(_Model):
     found_by: Text
     confidence: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
     sequence: str | None = None
+    unsteady_calls: Count | None = None
 
     @model_validator(mode="after")
     def _has_a_sequence_of_its_launches(self) -> Self:

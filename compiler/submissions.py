@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Items
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +19,16 @@ from transit.traces.signatures import signatures
 _GRAPH_WORDS = (4, 0, 0, 0, 0, 0, 0)  # the kind, grid and block of a graph's launch
 
 
-def find_sequence(
+class Submissions(NamedTuple):
+    """The calls, and how many name other memory in some of the iterations."""
+
+    sequence: Sequence
+    num_unsteady: int
+
+
+def find_submissions(
     trace: Trace, rank: int, steady: SteadyIteration, allocations: Items[Allocation]
-) -> Sequence:
+) -> Submissions:
     """Take the calls of one of the steady iterations.
 
     Parameters
@@ -38,7 +46,7 @@ def find_sequence(
     places = _places(trace, rank, naming.allocation_id, allocations)
     offset = np.where(places >= 0, places + naming.offset, -1)
     call, address = naming.always_named(offset)
-    return Sequence(
+    sequence = Sequence(
         np.where(is_graph, signatures(names, words), naming.signature),
         num_positions,
         np.bincount(call, minlength=len(launch_ids)),
@@ -46,6 +54,7 @@ def find_sequence(
         address.astype(np.uint64),
         *naming.words_in_replay(is_one_of(launches, "kind", "kernel")),
     )
+    return Submissions(sequence, naming.num_unsteady(offset))
 
 
 def _rows(launches: pa.Table, launch_ids: Ints) -> pa.Table:

@@ -5,14 +5,16 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from command_line import transit
-from trace_factory import write_trace
+from trace_factory import LayeredLoop, write_tables, write_trace
 
 from transit.commands.compile import Policy
 from transit.compiler.lifetimes import job_peak_bytes
 from transit.compiler.plan import load
 from transit.compiler.policies import AUTO, POLICIES
+from transit.traces import schema
 from transit.traces.reader import Trace
 
 
@@ -123,6 +125,23 @@ def test_auto_lets_memory_come_and_go(trace: Path, tmp_path: Path) -> None:
     assert replayed.returncode == 1
     assert "--try-windows and compare losses" in replayed.stderr
     assert not (tmp_path / "ran").exists()
+
+
+def test_calls_on_other_memory_are_warned_of(tmp_path: Path) -> None:
+    loop = LayeredLoop()
+    made = loop.tables()
+    rows = made["accesses"].to_pylist()
+    for row in rows:
+        odd = row["launch_id"] // loop.launches_per_iteration % 2
+        row["offset"] += 256 * odd
+        row["bytes"] -= 256 * odd
+    accesses = pa.Table.from_pylist(rows, schema.TABLES["accesses"])
+    trace = write_tables(tmp_path / "t", {0: made | {"accesses": accesses}})
+    of_this_gpu(trace)
+    done = transit("compile", trace, "--gpu-memory", "30%", "--policy", "auto")
+    assert done.returncode == 0, done.stderr
+    count = loop.launches_per_iteration
+    assert f"rank 0: {count} of the iteration's {count} calls" in done.stderr
 
 
 def test_auto_gives_the_same_bytes_again(trace: Path, tmp_path: Path) -> None:

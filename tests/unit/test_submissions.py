@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from compiler_traces import (
     Chunk,
     Launch,
@@ -21,7 +22,7 @@ from transit.compiler import iteration, machine
 from transit.compiler.compiler import compile_trace
 from transit.compiler.plan import PIECE_BYTES, Allocation, Placement
 from transit.compiler.sequence import ANY_ADDRESSES, Sequence
-from transit.compiler.submissions import find_sequence
+from transit.compiler.submissions import find_submissions
 from transit.traces import schema
 from transit.traces.reader import Trace
 
@@ -48,7 +49,7 @@ def planned(ordinal: int, address_offset: int | None) -> Allocation:
 
 
 def sequence_of(trace: Trace, *allocations: Allocation) -> Sequence:
-    return find_sequence(trace, 0, iteration.find(trace, 0), allocations)
+    return find_submissions(trace, 0, iteration.find(trace, 0), allocations).sequence
 
 
 def test_addresses_are_hashed_as_a_set_from_the_lowest_on() -> None:
@@ -97,6 +98,16 @@ def test_words_are_those_that_hold_an_address_each_time() -> None:
     found = sequence_of(trace, planned(0, 0))
     assert words_of(found) == [[0, 8]]
     assert found.named.tolist() == [4 * MIB]  # at 8 it is not always the same
+
+
+@pytest.mark.parametrize(("other", "count"), [(5 * MIB, 0), (7 * MIB, 1)])
+def test_calls_that_name_other_memory_at_times_are_counted(
+    other: int, count: int
+) -> None:
+    here = {0: 4 * MIB, 8: 5 * MIB}
+    trace = trace_of_words([here, here, {0: 4 * MIB, 8: other}, here])
+    steady = iteration.find(trace, 0)
+    assert find_submissions(trace, 0, steady, [planned(0, 0)]).num_unsteady == count
 
 
 def test_halves_of_addresses_are_none() -> None:
@@ -156,9 +167,10 @@ def test_ranks_whose_memory_lies_elsewhere_have_the_same_sequence(
     trace = Trace.open(write_tables(tmp_path / "t", ranks))
     plans = (planned(0, 0), planned(1, 2 * PIECE_BYTES))
     first, second = (
-        find_sequence(trace, rank, iteration.find(trace, rank), plans) for rank in ranks
+        find_submissions(trace, rank, iteration.find(trace, rank), plans)
+        for rank in ranks
     )
-    assert first.encode() == second.encode()
+    assert first.sequence.encode() == second.sequence.encode()
 
 
 def test_nothing_comes_or_goes_while_a_graph_runs(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from transit.commands.options import Force, Json
 from transit.errors import BudgetError
 from transit.units import MemorySize, format_bytes, format_ns, parse_size
 
+MAX_UNSTEADY = 0.1  # of the calls; replay takes no more for the plan's
+
 if TYPE_CHECKING:
     from transit.compiler.compiler import Options
     from transit.compiler.machine import MachineProfile
@@ -58,7 +60,7 @@ def compile_(
         typer.Option(
             envvar="TRANSIT_POLICY",
             help="reuse: spill what is streamed once; advise: in allocation order; "
-            "auto: memory comes and goes within the iteration (not replayed yet).",
+            "auto: memory comes and goes within the iteration.",
         ),
     ] = Policy.REUSE,
     backend: Annotated[
@@ -176,6 +178,7 @@ def compile_(
     elif explain:
         print_explained(summary["explained"])
     _tell(summary)
+    _warn_of_unsteady_calls(plan)
     if report:
         write_report(report, recorded, options, compiled)
     if output:
@@ -239,6 +242,26 @@ def _repeat_caveats(recorded: Trace) -> None:
     for info in recorded.manifest.ranks:
         for caveat in caveats(info):
             log.warning("rank %d: %s", info.rank, caveat)
+
+
+def _warn_of_unsteady_calls(plan: Plan) -> None:
+    """Say where replay will hardly find the job, which it does by what calls name."""
+    for rank_plan in plan.ranks:
+        calls, num_unsteady = (
+            rank_plan.iteration.calls(),
+            rank_plan.iteration.unsteady_calls,
+        )
+        if calls is None or not num_unsteady:
+            continue
+        if num_unsteady > MAX_UNSTEADY * len(calls.signature):
+            log.warning(
+                "rank %d: %d of the iteration's %d calls name other memory at times: "
+                "replay may not find the job there, and what has windows then stays on "
+                "the host; --policy reuse needs no such thing",
+                rank_plan.ranks[0],
+                num_unsteady,
+                len(calls.signature),
+            )
 
 
 def _tell_next(summary: dict[str, Any], output: Path) -> None:
