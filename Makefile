@@ -66,8 +66,10 @@ SANITIZERS_address := address,undefined
 SANITIZERS_thread := thread
 SANITIZER_RUNTIME_address := libasan.so
 SANITIZER_RUNTIME_thread := libtsan.so
-# The recorder ends these jobs from within dlopen, which the runtime takes for a fault.
-SANITIZER_SKIP_thread := or held_by_another or without_the_shim or foreign_cupti
+# The recorder ends these jobs from within dlopen, which the runtime takes for a fault; and
+# a host as slow as that is not ahead.
+SANITIZER_SKIP_thread := or held_by_another or without_the_shim or foreign_cupti \
+	or host_that_is_ahead
 sanitize-address sanitize-thread: sanitize-%: $(VENV)/installed
 	$(CMAKE) -S . -B build/sanitize-$* -DTRANSIT_SANITIZE=$(SANITIZERS_$*) \
 		>build/sanitize-$*.log
