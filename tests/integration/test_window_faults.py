@@ -104,3 +104,18 @@ def test_without_room_a_chunk_stays_at_home(job: Job, tmp_path: Path) -> None:
     assert status.loads_without_room >= 1
     assert status.resident_peak_bytes <= 5 * PIECE
     assert status.h2d_bytes == 0
+
+
+def test_a_gpu_as_large_as_the_budget_is_enough(job: Job, tmp_path: Path) -> None:
+    """What leaves one chunk and is of no use to the next goes back to the driver."""
+    large = (1, 0, 3)
+    iteration = [scale(A, A), scale(C, C), scale(large, large), scale(C, C)]
+    windows = {A: [Window(3, 0, 0, 0, DIRTY)], large: [Window(1, 2, 2, 2, DIRTY)]}
+    budget_bytes = 5 * PIECE
+    windowed = WindowedJob((2, 3, 2), iteration, windows, budget_bytes)
+    env = {"TRANSIT_SIM_GPU_MEMORY": str(budget_bytes)}
+    status = windowed.run(job, tmp_path, laps(iteration, LAPS), env)
+    assert status.message == ""
+    assert status.locks == 1
+    assert status.transfer_failures == status.loads_without_room == 0
+    assert status.h2d_bytes > LAPS * PIECE
