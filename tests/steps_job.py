@@ -110,6 +110,24 @@ class Job:
         values = self.gpus[stream].download(self._tensor(source))
         self.digests.append(hashlib.sha256(values.tobytes()).hexdigest()[:16])
 
+    def ask(self, of: list[int], in_one_call: bool) -> None:
+        """Ask what frameworks ask of an address before a launch that names it."""
+        address = self._tensor(of).address
+        kinds = [
+            cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+            cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+            cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        ]
+        if in_one_call:
+            error, told = cu.cuPointerGetAttributes(len(kinds), kinds, address)
+            assert error == cu.CUresult.CUDA_SUCCESS, error
+        else:
+            answers = [cu.cuPointerGetAttribute(kind, address) for kind in kinds]
+            assert all(error == cu.CUresult.CUDA_SUCCESS for error, _ in answers)
+            told = [value for _, value in answers]
+        device_memory = int(cu.CUmemorytype.CU_MEMORYTYPE_DEVICE)
+        assert [int(value) for value in told] == [address, device_memory, 0], told
+
     def synchronize(self) -> None:
         for gpu in self.gpus:
             gpu.synchronize()

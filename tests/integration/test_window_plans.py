@@ -9,6 +9,7 @@ from shim_job import PIECE, Job
 from windowed_plans import (
     LOADS,
     WRITES_BACK,
+    Step,
     Window,
     WindowedJob,
     copy,
@@ -94,3 +95,19 @@ def in_laps(num_bytes: int, is_every_lap: bool) -> bool:
     """Whether so much is copied each lap; what is not known is copied in any case."""
     num_copies = num_bytes // (2 * PIECE)
     return LAPS - 2 <= num_copies <= LAPS + 2 if is_every_lap else num_copies <= 3
+
+
+@pytest.mark.parametrize("in_one_call", [False, True])
+def test_an_address_is_the_gpus_while_its_memory_is_nowhere(
+    job: Job, tmp_path: Path, in_one_call: bool
+) -> None:
+    ask: Step = {"op": "ask", "of": A, "in_one_call": in_one_call}
+    synchronize: Step = {"op": "synchronize"}
+    away = [scale(B, B), synchronize, ask, scale(C, C), synchronize, ask]
+    iteration = [scale(A, A), *away, scale(B, C), synchronize, ask]
+    windowed = WindowedJob(
+        PIECES, iteration, {A: [Window(0, 0, 0, 0, LOADS | WRITES_BACK)]}
+    )
+    status = windowed.run(job, tmp_path, laps(iteration, 4 * LAPS))
+    assert status.message == ""
+    assert status.locks == 1

@@ -29,6 +29,7 @@ void on_unmap(CUdeviceptr address, size_t bytes);
 struct Extent {
   CUdeviceptr address;
   size_t bytes;
+  CUdevice device;
 };
 std::optional<Extent> find_placed(CUdeviceptr address);
 

@@ -134,15 +134,35 @@ TRANSIT_HOOK CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes,
 
 namespace {
 
-void correct_attribute(CUpointer_attribute attribute, void* data, CUdeviceptr address) {
-  const bool is_start = attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR;
-  if (!is_start && attribute != CU_POINTER_ATTRIBUTE_RANGE_SIZE) return;
+template <typename Value>
+void store(void* data, Value value) {
+  *static_cast<Value*>(data) = value;
+}
+
+// Says of placed memory what the driver would say if it had made it, which is asked
+// also while nothing is mapped there. False for other memory, and what depends on where
+// it is.
+bool correct_attribute(CUpointer_attribute attribute, void* data, CUdeviceptr address) {
   const auto placed = events::find_placed(address);
-  if (!placed) return;
-  if (is_start) {
-    *static_cast<CUdeviceptr*>(data) = placed->address;
-  } else {
-    *static_cast<size_t*>(data) = placed->bytes;
+  if (!placed) return false;
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      store<CUdeviceptr>(data, placed->address);
+      return true;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      store<size_t>(data, placed->bytes);
+      return true;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      store<CUdeviceptr>(data, address);
+      return true;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      store<int>(data, placed->device);
+      return true;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      store<unsigned>(data, CU_MEMORYTYPE_DEVICE);
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -152,10 +172,12 @@ TRANSIT_HOOK CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attr
                                             CUdeviceptr address) {
   const CUresult result =
       call(driver().cuPointerGetAttribute, data, attribute, address);
-  if (result == CUDA_SUCCESS) correct_attribute(attribute, data, address);
-  return result;
+  const bool is_unmapped = result == CUDA_ERROR_INVALID_VALUE && data != nullptr;
+  if (result != CUDA_SUCCESS && !is_unmapped) return result;
+  return correct_attribute(attribute, data, address) ? CUDA_SUCCESS : result;
 }
 
+// The driver answers for any address: with zeros where it has nothing to say.
 TRANSIT_HOOK CUresult cuPointerGetAttributes(unsigned count,
                                              CUpointer_attribute* attributes,
                                              void** data, CUdeviceptr address) {

@@ -139,7 +139,7 @@ std::optional<Extent> find_placed(CUdeviceptr address) {
   if (!may_be_placed) return std::nullopt;
   const auto allocation = Registry::instance().find_placed(address);
   if (!allocation) return std::nullopt;
-  return Extent{allocation->address, allocation->bytes};
+  return Extent{allocation->address, allocation->bytes, allocation->device};
 }
 
 }  // namespace transit::events
