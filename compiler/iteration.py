@@ -151,7 +151,7 @@ def _locate(trace: Trace, rank: int, work: Work) -> Located:
     marks = trace.table(rank, "iterations")
     is_timed = is_one_of(marks, "purpose", "timing") | _is_null(marks, "purpose")
     timed = marks.filter(pa.array(is_timed))
-    rows = _rows_outside(marks.filter(pa.array(~is_timed)), work.launch_ids)
+    rows = rows_outside(marks.filter(pa.array(~is_timed)), work.launch_ids)
     marked = _repeats_between_marks(timed, work.launch_ids, signatures)
     if marked and marked.confidence >= periods.MIN_CONFIDENCE:
         return Located(
@@ -200,7 +200,7 @@ def _is_null(table: pa.Table, name: str) -> Bools:
     return np.asarray(pc.is_null(table.column(name)), np.bool_)
 
 
-def _rows_outside(marks: pa.Table, ids: Ints) -> Ints:
+def rows_outside(marks: pa.Table, ids: Ints) -> Ints:
     """Return the rows of launches outside of iterations that were slowed down."""
     firsts, lasts = column(marks, "first_launch_id"), column(marks, "last_launch_id")
     begun = np.searchsorted(firsts, ids, side="right")

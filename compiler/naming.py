@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 
 from transit.compiler.arrays import Bools, Hashes, Ints, column, is_one_of
-from transit.compiler.iteration import MIN_MARKED_TO_DROP_FIRST
+from transit.compiler.iteration import MIN_MARKED_TO_DROP_FIRST, rows_outside
 from transit.traces.reader import Trace
 
 WORD_BYTES = 8
@@ -55,7 +55,9 @@ class Naming:
         ids, signature = column(launches, "launch_id"), column(launches, "signature")
         calls = signature[np.searchsorted(ids, launch_ids)]
         starts = _repeats(signature, calls)
-        starts = starts[~_is_audited(trace, rank, ids[starts])]
+        marks = trace.table(rank, "iterations")
+        audited = marks.filter(is_one_of(marks, "purpose", "audit"))
+        starts = starts[rows_outside(audited, ids[starts])]
         # As for times: memory may have come in the first one.
         starts = starts[len(starts) >= MIN_MARKED_TO_DROP_FIRST :]
         names = ("launch_id", "allocation_id", "offset", "source")
@@ -96,7 +98,8 @@ class Naming:
         """
         rows = np.flatnonzero(self.in_parameters & ~self._is_left_over)
         found = np.stack([self.call[rows], self.word[rows], self.iteration[rows]])
-        call, word = self._always(found)
+        call, word, is_always = self._pairs(found)
+        call, word = call[is_always], word[is_always]
         kernel, which = np.unique(self.signature, return_inverse=True)
         which, word = np.unique(np.stack([which[call], word]), axis=1)
         return kernel[which], word
@@ -120,8 +123,8 @@ class Naming:
         keys = which * (1 << _HALF_BITS) + np.r_[word, self.word]
         return ~self.in_parameters | np.isin(keys[len(word) :], keys[: len(word)])
 
-    def always_named(self, place: Ints) -> tuple[Ints, Ints]:
-        """Return calls and the places that each names every time, in order.
+    def named(self, place: Ints) -> tuple[Ints, Ints, Bools]:
+        """Return calls, the places that each names, in order, and whether every time.
 
         Parameters
         ----------
@@ -129,33 +132,15 @@ class Naming:
             Of each row; those below zero do not count.
         """
         rows = np.flatnonzero(self.counts & (place >= 0))
-        return self._always(
+        return self._pairs(
             np.stack([self.call[rows], place[rows], self.iteration[rows]])
         )
 
-    def num_unsteady(self, place: Ints) -> int:
-        """Count the calls that name some places, but not every time.
-
-        Parameters
-        ----------
-        place
-            Of each row; those below zero do not count.
-        """
-        rows = np.flatnonzero(self.counts & (place >= 0))
-        ever, _ = np.unique(np.stack([self.call[rows], place[rows]]), axis=1)
-        always, _ = self.always_named(place)
-        num_calls = len(self.signature)
-        more = np.bincount(ever, minlength=num_calls) > np.bincount(
-            always, minlength=num_calls
-        )
-        return int(more.sum())
-
-    def _always(self, found: Ints) -> tuple[Ints, Ints]:
-        pairs, times = np.unique(
+    def _pairs(self, found: Ints) -> tuple[Ints, Ints, Bools]:
+        (call, what), times = np.unique(
             np.unique(found, axis=1)[:2], axis=1, return_counts=True
         )
-        call, what = pairs[:, times == self.num_iterations]
-        return call, what
+        return call, what, times == self.num_iterations
 
     def words_in_replay(self, is_kernel: Bools) -> tuple[Hashes, Ints, Ints]:
         """Return kernels, rising, how many words each has, and these, rising.
@@ -205,11 +190,3 @@ def _repeats(signature: Hashes, calls: Hashes) -> Ints:
         if is_free and np.array_equal(signature[start : start + len(calls)], calls):
             starts.append(start)
     return np.array(starts, np.int64)
-
-
-def _is_audited(trace: Trace, rank: int, launch_id: Ints) -> Bools:
-    marks = trace.table(rank, "iterations")
-    marks = marks.filter(is_one_of(marks, "purpose", "audit"))
-    first, last = column(marks, "first_launch_id"), column(marks, "last_launch_id")
-    begun = np.searchsorted(first, launch_id, side="right")
-    return np.asarray(begun > np.searchsorted(last, launch_id, side="left"))

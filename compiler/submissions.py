@@ -45,16 +45,16 @@ def find_submissions(
     naming = Naming.read(trace, rank, launch_ids)
     places = _places(trace, rank, naming.allocation_id, allocations)
     offset = np.where(places >= 0, places + naming.offset, -1)
-    call, address = naming.always_named(offset)
+    call, address, is_always = naming.named(offset)
     sequence = Sequence(
         np.where(is_graph, signatures(names, words), naming.signature),
         num_positions,
-        np.bincount(call, minlength=len(launch_ids)),
+        np.bincount(call[is_always], minlength=len(launch_ids)),
         is_graph,
-        address.astype(np.uint64),
+        address[is_always].astype(np.uint64),
         *naming.words_in_replay(is_one_of(launches, "kind", "kernel")),
     )
-    return Submissions(sequence, naming.num_unsteady(offset))
+    return Submissions(sequence, len(np.unique(call[~is_always])))
 
 
 def _rows(launches: pa.Table, launch_ids: Ints) -> pa.Table:
