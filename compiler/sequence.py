@@ -17,7 +17,9 @@ ANY_ADDRESSES = 2**64 - 1
 MAX_BYTES = 256 << 20  # beyond any iteration: a damaged or hostile file
 _COUNTS_DTYPE = np.dtype("<u4")
 _NUM_COUNTS = 4
+# Of each array, as it is stored and in memory.
 _DTYPES = tuple(map(np.dtype, ("<u8", "<u4", "<u4", "u1", "<u8", "<u8", "<u4", "<u4")))
+_DTYPES_HERE = tuple(map(np.dtype, ("u8", "i8", "i8", "?", "u8", "u8", "i8", "i8")))
 
 
 @dataclass(frozen=True)
@@ -68,14 +70,13 @@ class Sequence:
         lengths = (*[calls] * 4, named, *[kernels] * 2, words)
         start = _NUM_COUNTS * _COUNTS_DTYPE.itemsize
         arrays: list[npt.NDArray[Any]] = []
-        sizes = [n * d.itemsize for n, d in zip(lengths, _DTYPES, strict=True)]
+        sizes = (n * d.itemsize for n, d in zip(lengths, _DTYPES, strict=True))
         if start + sum(sizes) != len(data):
             raise ValueError("the sequence of launches is damaged: too long or short")
-        for length, dtype, size in zip(lengths, _DTYPES, sizes, strict=True):
-            array = np.frombuffer(data, dtype, length, start)
-            arrays.append(array.astype(np.int64) if dtype == "<u4" else array)
-            start += size
-        arrays[3] = arrays[3].astype(np.bool_)
+        for length, stored, here in zip(lengths, _DTYPES, _DTYPES_HERE, strict=True):
+            array = np.frombuffer(data, stored, length, start)
+            arrays.append(array.astype(here))
+            start += array.nbytes
         found = cls(*arrays)
         found._check(launches)
         return found
