@@ -140,23 +140,21 @@ void store(void* data, Value value) {
 }
 
 // Says of placed memory what the driver would say if it had made it, which is asked
-// also while nothing is mapped there. False for other memory, and what depends on where
-// it is.
-bool correct_attribute(CUpointer_attribute attribute, void* data, CUdeviceptr address) {
-  const auto placed = events::find_placed(address);
-  if (!placed) return false;
+// also while nothing is mapped there. False for what depends on where it is.
+bool correct_attribute(const events::Extent& placed, CUpointer_attribute attribute,
+                       void* data, CUdeviceptr address) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-      store<CUdeviceptr>(data, placed->address);
+      store<CUdeviceptr>(data, placed.address);
       return true;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-      store<size_t>(data, placed->bytes);
+      store<size_t>(data, placed.bytes);
       return true;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       store<CUdeviceptr>(data, address);
       return true;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      store<int>(data, placed->device);
+      store<int>(data, placed.device);
       return true;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       store<unsigned>(data, CU_MEMORYTYPE_DEVICE);
@@ -174,7 +172,9 @@ TRANSIT_HOOK CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attr
       call(driver().cuPointerGetAttribute, data, attribute, address);
   const bool is_unmapped = result == CUDA_ERROR_INVALID_VALUE && data != nullptr;
   if (result != CUDA_SUCCESS && !is_unmapped) return result;
-  return correct_attribute(attribute, data, address) ? CUDA_SUCCESS : result;
+  const auto placed = events::find_placed(address);
+  const bool is_known = placed && correct_attribute(*placed, attribute, data, address);
+  return is_known ? CUDA_SUCCESS : result;
 }
 
 // The driver answers for any address: with zeros where it has nothing to say.
@@ -184,8 +184,10 @@ TRANSIT_HOOK CUresult cuPointerGetAttributes(unsigned count,
   const CUresult result =
       call(driver().cuPointerGetAttributes, count, attributes, data, address);
   if (result != CUDA_SUCCESS) return result;
+  const auto placed = events::find_placed(address);
+  if (!placed) return result;
   for (unsigned i = 0; i < count; ++i) {
-    correct_attribute(attributes[i], data[i], address);
+    correct_attribute(*placed, attributes[i], data[i], address);
   }
   return result;
 }
