@@ -153,14 +153,20 @@ void Executor::follow(const Work& work) {
   const CUstream stream = t_submission.stream;
   const bool is_graph = work.kind == Work::Kind::kGraph;
   const uint64_t signature = signature_of(work);
-  collect_named(work, signature);
+  // Unused words of parameters hold what was there before, which may be an address: no
+  // recorded launch had one there.
+  Entries<uint32_t> words{};
+  const bool is_recorded = plan_.find_words(signature, &words);
+  named_.collect(work, filter_, is_recorded ? &words : nullptr);
   const bool was_locked = aligner_.is_locked();
   const Aligner::Step step =
       aligner_.next(signature, is_graph ? kAnyAddresses : named_.hash());
   count(step);
   count_copies(was_locked);
   // Of other launches with this signature nothing was recorded.
-  if (step.where != Aligner::Where::kPlanned) named_.collect(work, filter_);
+  if (is_recorded && step.where != Aligner::Where::kPlanned) {
+    named_.collect(work, filter_);
+  }
   gates_.close_all(stream);
   if (was_locked && !aligner_.is_locked()) stop_loading();
   const bool is_kernel = work.kind == Work::Kind::kKernel;
@@ -178,17 +184,6 @@ void Executor::follow(const Work& work) {
   // The plan's own launch on other memory will be so every time: what it names lies
   // where the plan takes what was there for dead.
   use_unplanned(stream, planned, is_known, UINT64_MAX);
-}
-
-// Unused words of parameters hold what was there before, which may be an address: no
-// recorded launch had one there.
-void Executor::collect_named(const Work& work, uint64_t signature) {
-  Entries<uint32_t> words{};
-  if (plan_.find_words(signature, &words)) {
-    named_.collect(work, filter_, words);
-  } else {
-    named_.collect(work, filter_);
-  }
 }
 
 void Executor::begin_planned(const Aligner::Step& step, CUstream stream,

@@ -41,7 +41,6 @@ class Executor : public Follower {
 
  private:
   void follow(const Work& work);
-  void collect_named(const Work& work, uint64_t signature);
   void begin_planned(const Aligner::Step& step, CUstream stream, bool is_known);
   void begin_iteration_at(uint32_t position, CUstream stream);
   void enter(uint32_t position, CUstream stream, bool is_known);

@@ -29,15 +29,6 @@ bool AddressFilter::accepts(uint64_t word) const {
          0;
 }
 
-void NamedAddresses::collect(const Work& work, const AddressFilter& filter) {
-  collect(work, filter, nullptr);
-}
-
-void NamedAddresses::collect(const Work& work, const AddressFilter& filter,
-                             const Entries<uint32_t>& words) {
-  collect(work, filter, &words);
-}
-
 void NamedAddresses::collect(const Work& work, const AddressFilter& filter,
                              const Entries<uint32_t>* words) {
   filter_ = filter;

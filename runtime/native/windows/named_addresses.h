@@ -24,11 +24,9 @@ struct AddressFilter {
 // the stack.
 class NamedAddresses {
  public:
-  void collect(const Work& work, const AddressFilter& filter);
-
-  // Only what stands at some words of the parameters, rising.
+  // With `words`, of the parameters only what stands at those: rising.
   void collect(const Work& work, const AddressFilter& filter,
-               const Entries<uint32_t>& words);
+               const Entries<uint32_t>* words = nullptr);
 
   // Distinct, in the order in which they were found; valid until the next collect().
   const CUdeviceptr* begin() const { return addresses_; }
@@ -46,8 +44,6 @@ class NamedAddresses {
   static constexpr uint32_t kMaxAddresses = 4096;
   static constexpr uint32_t kNumSlots = 2 * kMaxAddresses;
 
-  void collect(const Work& work, const AddressFilter& filter,
-               const Entries<uint32_t>* words);
   void collect_from_parameters(const Work& work);
   void collect_from_buffer(void** extra);
   void add_words(const void* bytes, size_t num_bytes, size_t offset);
