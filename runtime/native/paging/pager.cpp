@@ -23,11 +23,6 @@ struct Submission {
 };
 thread_local Submission t_submission;
 
-// What the driver has given to others than the pager.
-uint64_t driver_bytes() {
-  return round_up_to_piece(status::get(&StatusFile::passed_bytes));
-}
-
 bool overlap(const Page& page, const Work& work) {
   const CUdeviceptr begin = page.seat->chunk.address();
   for (uint32_t i = 0; i < work.num_ranges && i < std::size(work.ranges); ++i) {

@@ -26,7 +26,7 @@ bool Makeshift::find_room(uint64_t bytes, uint64_t now, uint64_t time) {
 }
 
 bool Makeshift::has_room(uint64_t bytes) const {
-  uint64_t taken = round_up_to_piece(status::get(&StatusFile::passed_bytes)) + bytes;
+  uint64_t taken = driver_bytes() + bytes;
   for (const auto& place : places_) {
     if (place != nullptr) taken += place->bytes_on_gpu();
   }

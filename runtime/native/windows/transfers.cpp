@@ -28,10 +28,6 @@ void report(const char* action, const Outcome& outcome) {
                error_name(outcome.result));
 }
 
-uint64_t bytes_passed() {
-  return round_up_to_piece(status::get(&StatusFile::passed_bytes));
-}
-
 void go_home_if_nowhere(Chunk& chunk) {
   if (!chunk.is_nowhere()) return;
   const Outcome outcome = chunk.go_home();
@@ -39,6 +35,10 @@ void go_home_if_nowhere(Chunk& chunk) {
 }
 
 }  // namespace
+
+uint64_t driver_bytes() {
+  return round_up_to_piece(status::get(&StatusFile::passed_bytes));
+}
 
 Transfers::Transfers(CUcontext context, CUdevice device, uint64_t budget_bytes,
                      uint64_t own_bytes, Reservations reservations)
@@ -210,7 +210,7 @@ std::deque<Transfers::QueuedLoad>::iterator Transfers::choose_load() {
 // job has come so far: of that only what is waited for may not be there yet.
 bool Transfers::has_room(const QueuedLoad& load) const {
   const uint64_t bytes = load.seat->chunk.bytes();
-  const uint64_t passed = bytes_passed();
+  const uint64_t passed = driver_bytes();
   const uint64_t taken = status::get(&StatusFile::resident_bytes) + passed;
   if (taken + bytes > budget_bytes_) return false;
   if (load.is_in_turn) return bytes_here_ + passed + bytes <= own_bytes_;
@@ -295,7 +295,7 @@ Outcome Transfers::bring_memory(Chunk& chunk) {
 
 // Of what is never for anything else, beside chunks on the GPU and so much more.
 uint64_t Transfers::bytes_to_spare(uint64_t wanted_bytes) const {
-  const uint64_t taken = bytes_here_ + bytes_passed() + wanted_bytes;
+  const uint64_t taken = bytes_here_ + driver_bytes() + wanted_bytes;
   return own_bytes_ - std::min(own_bytes_, taken);
 }
 

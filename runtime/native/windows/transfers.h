@@ -29,6 +29,9 @@
 
 namespace transit {
 
+// What the driver has given to others, in whole pieces.
+uint64_t driver_bytes();
+
 // A chunk and its moves.
 struct Seat {
   Seat(CUdevice device, CUdeviceptr address, uint64_t bytes)
