@@ -30,7 +30,6 @@ def run_row(name: str, run: Result, plain_ms: float | None) -> list[str]:
         return [name, "failed", *[""] * 6]
     ms, status = run["median_step_ms"], run.get("status")
     bound = run.get("bound_here_step_ms")
-    identical = run.get("losses_identical")
     return [
         name,
         f"{ms:.2f}",
@@ -39,8 +38,14 @@ def run_row(name: str, run: Result, plain_ms: float | None) -> list[str]:
         gib(peak(status, "resident_peak_bytes") if status else None),
         gib(peak(status, "zero_copy_peak_bytes") if status else None),
         gib(run["peak_bytes"]),
-        "-" if identical is None else "identical" if identical else "DIFFERENT",
+        losses(run),
     ]
+
+
+def losses(run: Result) -> str:
+    """Say how a run's losses were to those of the job by itself."""
+    identical = run.get("losses_identical")
+    return "-" if identical is None else "identical" if identical else "DIFFERENT"
 
 
 def runs_table(parts: Result) -> Table:
@@ -187,7 +192,7 @@ def windows_table(parts: Result) -> Table:
                     f"{run['over_bound']:.3f}",
                     f"{ms / run['predicted_step_ms']:.3f}",
                     gib(peak(run["status"], "gpu_peak_bytes")),
-                    "identical" if run["losses_identical"] else "DIFFERENT",
+                    losses(run),
                 )
     return table
 

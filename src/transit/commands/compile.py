@@ -247,21 +247,18 @@ def _repeat_caveats(recorded: Trace) -> None:
 def _warn_of_unsteady_calls(plan: Plan) -> None:
     """Say where replay will hardly find the job, which it does by what calls name."""
     for rank_plan in plan.ranks:
-        calls, num_unsteady = (
-            rank_plan.iteration.calls(),
-            rank_plan.iteration.unsteady_calls,
-        )
-        if calls is None or not num_unsteady:
+        num_unsteady = rank_plan.iteration.unsteady_calls or 0
+        calls = rank_plan.iteration.calls() if num_unsteady else None
+        if calls is None or num_unsteady <= MAX_UNSTEADY * len(calls.signature):
             continue
-        if num_unsteady > MAX_UNSTEADY * len(calls.signature):
-            log.warning(
-                "rank %d: %d of the iteration's %d calls name other memory at times: "
-                "replay may not find the job there, and what has windows then stays on "
-                "the host; --policy reuse needs no such thing",
-                rank_plan.ranks[0],
-                num_unsteady,
-                len(calls.signature),
-            )
+        log.warning(
+            "rank %d: %d of the iteration's %d calls name other memory at times: "
+            "replay may not find the job there, and what has windows then stays on "
+            "the host; --policy reuse needs no such thing",
+            rank_plan.ranks[0],
+            num_unsteady,
+            len(calls.signature),
+        )
 
 
 def _tell_next(summary: dict[str, Any], output: Path) -> None:
