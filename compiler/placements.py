@@ -20,7 +20,7 @@ from transit.compiler.plan import (
 from transit.compiler.problem import Problem
 from transit.units import format_ns
 
-UNEXPLAINED = "touched through pointers that no launch names"
+UNEXPLAINED = "in an allocation touched through pointers that no launch names"
 HOLDS = "; holds "
 MAX_LABEL = 200  # of a reason, which is for people
 FOUR_GIB = 1 << 32
