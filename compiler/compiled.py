@@ -34,8 +34,9 @@ class GpuResult:
         problem: Problem,
         choice: Choice,
         rivals_ns: dict[str, float | None],
+        steps: int,
     ) -> Self:
-        """Take it from a choice; `rivals_ns` are other policies' steps."""
+        """Take it from a choice, as `GpuTotals.of` does."""
         regions, ordinal = problem.regions, problem.allocations.ordinal
         in_place_bytes: dict[int, list[tuple[int, float]]] = {}
         for chosen in choice.ranges:
@@ -44,7 +45,7 @@ class GpuResult:
                 owner = int(ordinal[regions.allocation[chosen.region]])
                 moved = first * PIECE_BYTES, chosen.in_place_bytes
                 in_place_bytes.setdefault(owner, []).append(moved)
-        totals = GpuTotals.of(problem, choice, rivals_ns)
+        totals = GpuTotals.of(problem, choice, rivals_ns, steps)
         return cls(rank, device, totals, choice.course, in_place_bytes)
 
 

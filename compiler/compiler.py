@@ -185,12 +185,15 @@ def _compile_rank(trace: Trace, rank: int, options: Options) -> _Compiled:
         choice, rivals = _choose(trace, rank, steady, problem, options, where)
         labels = Labels.read(trace, rank, problem.allocations)
         allocations += place(problem, choice, steady.busy_ns, labels)
-        results.append(GpuResult.of(rank, device, problem, choice, rivals))
+        results.append(
+            GpuResult.of(rank, device, problem, choice, rivals, steady.steps)
+        )
     submissions = _submissions(trace, rank, steady, allocations)
     rank_plan = plans.RankPlan(
         ranks=(rank,),
         iteration=plans.Iteration(
             launches=steady.num_launches,
+            steps=steady.steps,
             signature=steady.fingerprint,
             found_by=steady.found_by,
             confidence=round(steady.confidence, 4),

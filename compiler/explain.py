@@ -76,7 +76,7 @@ def explain(
 def _gpus(trace: Trace, rank: int, options: Options) -> Iterator[_Gpu]:
     steady = iterations.find(trace, rank)
     work = Work.read(trace, rank)
-    first = int(iterations.locate(trace, rank, work).repeats.starts[0])
+    first = int(np.searchsorted(work.launch_ids, steady.launch_ids[0]))
     names = work.table["name"].slice(first, steady.num_launches).to_pylist()
     has_windows = options.backend in options.machine.backends
     rates = options.machine.windows(options.backend) if has_windows else None

@@ -19,12 +19,12 @@ from transit.compiler.arrays import (
     column,
     is_one_of,
 )
+from transit.compiler.marks import MIN_MARKED_TO_DROP_FIRST, rows_outside
+from transit.compiler.naming import Naming
 from transit.compiler.periods import Repeats
 from transit.compiler.work import Work
 from transit.errors import TraceError
 from transit.traces.reader import Trace
-
-MIN_MARKED_TO_DROP_FIRST = 3
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,11 @@ class Accesses:
 class SteadyIteration:
     """One iteration that stands for all steady ones.
 
-    Durations are medians over the iterations, and NaN where none was recorded. Launches
-    of the same `function` have the same number there, whatever their grids. Nodes of a
-    graph count as launches. `launch_ids` are those of one of the iterations.
+    It has as many of the job's steps as it takes until calls name the same memory
+    again, as when an allocator goes around between a few places. Durations are medians
+    over the iterations, and NaN where none was recorded. Launches of the same
+    `function` have the same number there, whatever their grids. Nodes of a graph count
+    as launches. `launch_ids` are those of one of the iterations.
     """
 
     launch_ids: Ints
@@ -71,6 +73,7 @@ class SteadyIteration:
     accesses: Accesses
     found_by: str
     confidence: float
+    steps: int
 
     @property
     def num_launches(self) -> int:
@@ -101,7 +104,7 @@ def find(trace: Trace, rank: int) -> SteadyIteration:
     work = Work.read(trace, rank)
     launches = work.table
     found = locate(trace, rank, work)
-    repeats = found.repeats
+    repeats, steps = _until_memory_repeats(trace, rank, work, found.repeats)
     one = slice(int(repeats.starts[0]), int(repeats.starts[0]) + repeats.launches)
     return SteadyIteration(
         launch_ids=work.launch_ids[one],
@@ -112,6 +115,7 @@ def find(trace: Trace, rank: int) -> SteadyIteration:
         accesses=_align_accesses(trace, rank, work, repeats),
         found_by=found.found_by,
         confidence=found.confidence,
+        steps=steps,
     )
 
 
@@ -196,16 +200,19 @@ def _submitted_alike(work: Work, repeats: Repeats) -> Repeats:
     return replace(repeats, starts=starts[(calls == calls[-1]).all(axis=1)])
 
 
+def _until_memory_repeats(
+    trace: Trace, rank: int, work: Work, repeats: Repeats
+) -> tuple[Repeats, int]:
+    """Join steps until their calls name the same memory again; say how many."""
+    start = int(repeats.starts[-1])
+    calls = np.unique(work.launch_ids[start : start + repeats.launches])
+    steps = Naming.read(trace, rank, calls).period()
+    joined = periods.join(repeats, steps)
+    return (joined, steps) if joined else (repeats, 1)
+
+
 def _is_null(table: pa.Table, name: str) -> Bools:
     return np.asarray(pc.is_null(table.column(name)), np.bool_)
-
-
-def rows_outside(marks: pa.Table, ids: Ints) -> Ints:
-    """Return the rows of launches outside of iterations that were slowed down."""
-    firsts, lasts = column(marks, "first_launch_id"), column(marks, "last_launch_id")
-    begun = np.searchsorted(firsts, ids, side="right")
-    ended = np.searchsorted(lasts, ids, side="left")
-    return np.flatnonzero(begun == ended)
 
 
 def _period(values: Hashes, rows: Ints) -> Repeats | None:

@@ -12,10 +12,11 @@ from typing import Self
 
 import numpy as np
 
-from transit.compiler.arrays import Bools, Hashes, Ints, column, is_one_of
-from transit.compiler.iteration import MIN_MARKED_TO_DROP_FIRST, rows_outside
+from transit.compiler.arrays import Bools, Hashes, Ints, column, is_one_of, mix
+from transit.compiler.marks import MIN_MARKED_TO_DROP_FIRST, rows_outside
 from transit.traces.reader import Trace
 
+MAX_UNSTEADY = 0.1  # of the calls; replay takes no more for the plan's
 WORD_BYTES = 8
 _MAP_BYTES = 128  # of a tensor map
 _HALF_BITS = 32
@@ -27,12 +28,12 @@ class Naming:
     """Places that the calls of an iteration name, a row for each time it was recorded.
 
     Nodes of graphs are not among them, and neither is the audit: memory lies elsewhere
-    then. `word` is where it stands in the parameters, in bytes, and -1 if that is not
-    known, or it does not.
+    then. `starts` are the rows of the launches that begin each. `word` is where it
+    stands in the parameters, in bytes, and -1 if that is not known, or it does not.
     """
 
     signature: Hashes  # of each call
-    num_iterations: int
+    starts: Ints
     iteration: Ints
     call: Ints
     allocation_id: Ints
@@ -54,7 +55,7 @@ class Naming:
         launches = trace.table(rank, "launches", ["launch_id", "signature"])
         ids, signature = column(launches, "launch_id"), column(launches, "signature")
         calls = signature[np.searchsorted(ids, launch_ids)]
-        starts = _repeats(signature, calls)
+        starts = _repeats(signature, calls, int(np.searchsorted(ids, launch_ids[0])))
         marks = trace.table(rank, "iterations")
         audited = marks.filter(is_one_of(marks, "purpose", "audit"))
         starts = starts[rows_outside(audited, ids[starts])]
@@ -73,7 +74,7 @@ class Naming:
         table = table.take(kept)
         return cls(
             calls,
-            len(starts),
+            starts,
             iteration[kept],
             call[kept],
             allocation_id := column(table, "allocation_id"),
@@ -83,6 +84,35 @@ class Naming:
             is_one_of(table, "source", "parameter", "tensor map"),
             is_one_of(table, "source", "tensor map"),
         )
+
+    @property
+    def num_iterations(self) -> int:
+        """How often the iteration was recorded."""
+        return len(self.starts)
+
+    def period(self) -> int:
+        """Return after how many iterations the calls name the same memory again.
+
+        1 if it is not seen that they do: that takes twice as many.
+        """
+        hashes, calls = self._hashes, len(self.signature)
+        for period in range(1, self.num_iterations // 2 + 1):
+            apart = self.starts[period:] - self.starts[:-period]
+            is_next = apart == period * calls
+            differs = (hashes[period:] != hashes[:-period])[is_next]
+            if differs.size and differs.mean() <= MAX_UNSTEADY:
+                return period
+        return 1
+
+    @cached_property
+    def _hashes(self) -> Hashes:
+        """Return one for the set of addresses of each call of each iteration."""
+        rows = np.flatnonzero(self.counts)
+        named = np.stack([self.iteration[rows], self.call[rows], self.address[rows]])
+        iteration, call, address = np.unique(named, axis=1)
+        hashes = np.zeros((self.num_iterations, len(self.signature)), np.uint64)
+        np.add.at(hashes, (iteration, call), mix(address.astype(np.uint64)))
+        return hashes
 
     @cached_property
     def kernel(self) -> Hashes:
@@ -179,14 +209,27 @@ def _bases(trace: Trace, rank: int, allocation_id: Ints) -> Ints:
     return column(table, "address").astype(np.int64)[row]
 
 
-def _repeats(signature: Hashes, calls: Hashes) -> Ints:
-    """Return where these calls come one after the other, without overlaps."""
+def _repeats(signature: Hashes, calls: Hashes, one: int) -> Ints:
+    """Return where these calls come one after the other, without overlaps.
+
+    Parameters
+    ----------
+    one
+        A row where they do.
+    """
     values, first, count = np.unique(calls, return_index=True, return_counts=True)
     rarest = np.argmin(count)
     candidates = np.flatnonzero(signature == values[rarest]) - first[rarest]
-    starts: list[int] = []
-    for start in candidates[candidates >= 0].tolist():
-        is_free = not starts or start >= starts[-1] + len(calls)
-        if is_free and np.array_equal(signature[start : start + len(calls)], calls):
+    found = [
+        start
+        for start in candidates[candidates >= 0].tolist()
+        if np.array_equal(signature[start : start + len(calls)], calls)
+    ]
+    starts = [one]
+    for start in reversed(found):
+        if start <= starts[0] - len(calls):
+            starts.insert(0, start)
+    for start in found:
+        if start >= starts[-1] + len(calls):
             starts.append(start)
     return np.array(starts, np.int64)

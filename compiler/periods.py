@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -84,6 +84,21 @@ def find_repeats(signatures: Hashes) -> Repeats | None:
         if (found := _best_anchor(hasher, signatures, anchor_launches))
     ]
     return max(candidates, key=_preference, default=None)
+
+
+def join(repeats: Repeats, count: int) -> Repeats | None:
+    """Return stretches of so many, one right after the other, if there are any.
+
+    They begin whole stretches away from each other.
+    """
+    starts = np.sort(repeats.starts)
+    firsts, lasts = starts[: len(starts) - count + 1], starts[count - 1 :]
+    launches = count * repeats.launches
+    firsts = firsts[lasts - firsts == launches - repeats.launches]
+    if not len(firsts):
+        return None
+    kept = firsts[(firsts[-1] - firsts) % launches == 0]
+    return replace(repeats, starts=kept, launches=launches)
 
 
 def share_alike(signatures: Hashes, repeats: Repeats) -> float:

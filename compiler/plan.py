@@ -14,7 +14,7 @@ from transit.compiler.sequence import Sequence
 from transit.errors import PlanError
 
 FORMAT = "transit-plan"
-VERSION: Final = 5
+VERSION: Final = 6
 PIECE_BYTES = 2 << 20  # the GPU's large page: the smallest thing that can be placed
 MAX_BYTES = 1 << 48  # beyond any GPU's address space: a damaged or hostile file
 
@@ -152,17 +152,28 @@ class Allocation(_Model):
 class Iteration(_Model):
     """The steady iteration that the placements were chosen for.
 
-    ``sequence`` are the calls that submit it, as `Sequence` encodes them: how replay
-    finds the launches that windows are for, and ``unsteady_calls`` how many of them
-    name other memory in some of the iterations. Without windows there are none.
+    ``steps`` is how many of the job's steps it has, all alike but for the memory that
+    their launches name. ``sequence`` are the calls that submit it, as `Sequence`
+    encodes them: how replay finds the launches that windows are for, and
+    ``unsteady_calls`` how many of them name other memory in some of the iterations.
+    Without windows there are none.
     """
 
     launches: Annotated[int, Field(gt=0, lt=1 << 31)]
+    steps: Annotated[int, Field(gt=0, lt=1 << 31)] = 1
     signature: Sha256
     found_by: Text
     confidence: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
     sequence: str | None = None
     unsteady_calls: Count | None = None
+
+    @model_validator(mode="after")
+    def _has_whole_steps(self) -> Self:
+        if self.launches % self.steps:
+            raise ValueError(
+                f"{self.launches} launches are not {self.steps} steps that are alike"
+            )
+        return self
 
     @model_validator(mode="after")
     def _has_a_sequence_of_its_launches(self) -> Self:
@@ -273,7 +284,7 @@ class Plan(_Model):
     """Placements for every rank of a job under a budget of GPU memory."""
 
     format: Literal["transit-plan"]
-    version: Literal[5]
+    version: Literal[6]
     producer: Text
     policy: Text
     gpu_memory_bytes: PositiveBytes

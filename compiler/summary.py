@@ -21,6 +21,7 @@ def summarize(plan: Plan) -> dict[str, Any]:
         "ranks": len(plan.rank_numbers),
         # Ranks may differ (pipeline stages do): the longest iteration.
         "iteration_launches": max(rank.iteration.launches for rank in plan.ranks),
+        "iteration_steps": max(rank.iteration.steps for rank in plan.ranks),
         "iteration_confidence": min(rank.iteration.confidence for rank in plan.ranks),
         "iteration_found_by": plan.ranks[0].iteration.found_by,
         **summary.model_dump(),

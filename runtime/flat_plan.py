@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Records = npt.NDArray[Any]
 
 MAGIC = b"TRNSPLAN"
-VERSION = 4
+VERSION = 5
 NO_ADDRESS = 2**64 - 1
 NEVER = 2**32 - 1  # FlatWindow::home
 LOADS, WRITES_BACK = 1, 2  # FlatWindow::flags
@@ -36,6 +36,8 @@ HEADER_DTYPE = np.dtype(
         ("num_addresses", "<u4"),
         ("num_kernels", "<u4"),
         ("num_words", "<u4"),
+        ("num_steps", "<u4"),
+        ("reserved", "<u4"),
         ("gpu_memory_bytes", "<u8"),
         ("file_bytes", "<u8"),
     ]
@@ -122,6 +124,7 @@ def lower(rank_plan: RankPlan, rank: int, *, gpu_memory_bytes: int) -> bytes:
     header["num_addresses"] = len(addresses)
     header["num_kernels"] = len(kernels)
     header["num_words"] = len(words)
+    header["num_steps"] = rank_plan.iteration.steps
     header["gpu_memory_bytes"] = gpu_memory_bytes
     header["file_bytes"] = HEADER_DTYPE.itemsize + sum(t.nbytes for t in tables)
     return b"".join(part.tobytes() for part in (header, *tables))

@@ -18,7 +18,7 @@ from transit.errors import JobError
 log = logging.getLogger(__name__)
 
 MAGIC = b"TRNSSTAT"
-VERSION = 6  # of the file
+VERSION = 7  # of the file
 REPORT_VERSION = 1  # of the JSON object
 
 # Mirrors StatusFile in runtime/native/status_file.h.
@@ -53,6 +53,7 @@ COUNTERS = (
     "launches_unlocked",
     "locks",
     "unlocked_copied_bytes",
+    "steps_per_lap",
     "laps",
     "held_back_ns",
 )
@@ -131,6 +132,7 @@ class ProcessStatus:
     launches_unlocked: int
     locks: int
     unlocked_copied_bytes: int
+    steps_per_lap: int
     laps: int
     held_back_ns: int
     lap_ns: tuple[int, ...]  # of the last laps, in turn
@@ -152,7 +154,7 @@ class ProcessStatus:
         """How long a step took: the median of the last laps; None after too few."""
         if self.laps < MIN_LAPS:
             return None
-        return round(statistics.median(self.lap_ns))
+        return round(statistics.median(self.lap_ns) / self.steps_per_lap)
 
     def to_json(self) -> dict[str, Any]:
         """Return the status as plain values."""

@@ -58,7 +58,8 @@ def flat_plan(
     launches: Sequence[Launch] = (),
     words: Mapping[int, Sequence[int]] | None = None,
     gpu_memory_bytes: int = 64 * MIB,
-    version: int = 4,
+    version: int = 5,
+    steps: int = 1,
     rank: int = 0,
     device: int = 0,
 ) -> bytes:
@@ -91,10 +92,10 @@ def flat_plan(
         offsets += own_words
     rest += struct.pack(f"<{len(offsets)}I", *offsets)
     header = struct.pack(
-        "<8sIIIIIIIIIIQQ",
+        "<8sIIIIIIIIIIIIQQ",
         b"TRNSPLAN",
         version,
-        64,
+        72,
         rank,
         len(planned),
         num_ranges,
@@ -103,8 +104,10 @@ def flat_plan(
         len(named),
         len(kernels),
         len(offsets),
+        steps,
+        0,
         gpu_memory_bytes,
-        64 + len(allocations) + len(ranges) + len(rest),
+        72 + len(allocations) + len(ranges) + len(rest),
     )
     return header + allocations + ranges + rest
 

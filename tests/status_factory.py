@@ -17,6 +17,7 @@ def status_bytes(**values: Any) -> bytes:
     record["magic"] = status.MAGIC
     record["version"] = status.VERSION
     record["file_bytes"] = status.STATUS_DTYPE.itemsize
+    record["steps_per_lap"] = 1
     for name, value in values.items():
         record[name] = value
     return record.tobytes()

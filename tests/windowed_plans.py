@@ -112,7 +112,7 @@ class WindowedJob:
 
     What has no window is resident. The first `num_allocated` buffers are there from the
     start, all if None. `words` are where in their parameters kernels have addresses; of
-    a kernel that is not there it is not known.
+    a kernel that is not there it is not known. `steps` are those of the iteration.
     """
 
     pieces: Sequence[int]
@@ -121,6 +121,7 @@ class WindowedJob:
     gpu_memory_bytes: int = 64 * MIB
     num_allocated: int | None = None
     words: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    steps: int = 1
 
     def plan(self) -> bytes:
         planned, windows, num_ranges = [], [], 0
@@ -138,6 +139,7 @@ class WindowedJob:
             launches=[self.launch(s) for s in self.iteration if s["op"] in LAUNCHES],
             words={signature(*LAUNCHES[k]): own for k, own in self.words.items()},
             gpu_memory_bytes=self.gpu_memory_bytes,
+            steps=self.steps,
         )
 
     def _offsets(self) -> list[int]:

@@ -10,7 +10,7 @@
 namespace transit {
 
 constexpr char kFlatPlanMagic[8] = {'T', 'R', 'N', 'S', 'P', 'L', 'A', 'N'};
-constexpr uint32_t kFlatPlanVersion = 4;
+constexpr uint32_t kFlatPlanVersion = 5;
 
 enum class Placement : uint32_t { kResident = 0, kZeroCopy = 1, kWindowed = 2 };
 inline constexpr uint32_t kNumPlacements = 3;
@@ -27,6 +27,8 @@ struct FlatPlanHeader {
   uint32_t num_addresses;
   uint32_t num_kernels;
   uint32_t num_words;
+  uint32_t num_steps;  // of the job, in the iteration
+  uint32_t reserved;
   uint64_t gpu_memory_bytes;  // the budget
   uint64_t file_bytes;        // whole file; a shorter file is truncated
 };
@@ -88,7 +90,7 @@ struct FlatKernel {
   uint32_t num_words;
 };
 
-static_assert(sizeof(FlatPlanHeader) == 64);
+static_assert(sizeof(FlatPlanHeader) == 72);
 static_assert(sizeof(FlatAllocation) == 32);
 static_assert(sizeof(FlatRange) == 24);
 static_assert(sizeof(FlatWindow) == 32);

@@ -9,7 +9,7 @@
 namespace transit {
 
 constexpr char kStatusMagic[8] = {'T', 'R', 'N', 'S', 'S', 'T', 'A', 'T'};
-constexpr uint32_t kStatusVersion = 6;
+constexpr uint32_t kStatusVersion = 7;
 constexpr uint32_t kNumLapTimes = 32;
 
 enum class ShimState : uint32_t {
@@ -75,6 +75,7 @@ struct StatusFile {
 
   // Laps around it on the GPU, each from before the first launch to before the next
   // first one. What was not followed all the way does not count.
+  uint64_t steps_per_lap;
   uint64_t laps;
   uint64_t held_back_ns;          // that the job's threads waited for chunks
   uint64_t lap_ns[kNumLapTimes];  // of the last ones, the n-th at n modulo their number
@@ -83,6 +84,6 @@ struct StatusFile {
   char message[256];            // first failure, in words; empty if none
 };
 
-static_assert(sizeof(StatusFile) == 32 + (33 + kNumLapTimes) * 8 + 256);
+static_assert(sizeof(StatusFile) == 32 + (34 + kNumLapTimes) * 8 + 256);
 
 }  // namespace transit

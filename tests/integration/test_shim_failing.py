@@ -39,7 +39,8 @@ BAD_PLANS = {
     "truncated": (GOOD_PLAN[:-1], "truncated"),
     "trailing": (GOOD_PLAN + b"x", "contradict"),
     "foreign": (b"PAR1" + GOOD_PLAN[4:], "not a flat plan"),
-    "newer": (flat_plan([], version=5), "version 5"),
+    "newer": (flat_plan([], version=6), "version 6"),
+    "no steps": (flat_plan([], steps=0), "without steps"),
     "other rank": (flat_plan([], rank=3), "rank 3"),
     "unsorted": (
         flat_plan([whole(1, MIB, RESIDENT), whole(0, MIB, RESIDENT)]),
@@ -103,11 +104,11 @@ BAD_PLANS = {
         "contradict",
     ),
     "hostile ranges": (
-        GOOD_PLAN[:88] + b"\xff" * 8 + GOOD_PLAN[96:],
+        GOOD_PLAN[:96] + b"\xff" * 8 + GOOD_PLAN[104:],
         "not there",
     ),
     "hostile address": (
-        GOOD_PLAN[:80] + b"\xfe" * 8 + GOOD_PLAN[88:],
+        GOOD_PLAN[:88] + b"\xfe" * 8 + GOOD_PLAN[96:],
         "impossible address",
     ),
 }

@@ -111,3 +111,23 @@ def test_an_address_is_the_gpus_while_its_memory_is_nowhere(
     status = windowed.run(job, tmp_path, laps(iteration, 4 * LAPS))
     assert status.message == ""
     assert status.locks == 1
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_steps_that_differ_in_their_memory_only_are_told_apart(
+    job: Job, tmp_path: Path, first: int
+) -> None:
+    """An allocator goes back and forth between A and B."""
+    steps = [[scale(part, part), scale(C, C), scale(C, part)] for part in (A, B)]
+    windows = {
+        A: [Window(5, 0, 2, 0, LOADS | WRITES_BACK)],
+        B: [Window(2, 3, 5, 3, LOADS | WRITES_BACK)],
+    }
+    windowed = WindowedJob(PIECES, [*steps[0], *steps[1]], windows, 5 * PIECE, steps=2)
+    job_steps = laps([*steps[first], *steps[1 - first]], LAPS)
+    status = windowed.run(job, tmp_path, job_steps)
+    assert status.locks == 1
+    assert status.launches_elsewhere == 0
+    assert status.steps_per_lap == 2
+    assert status.launches_planned >= (LAPS - 2) * len(windowed.iteration)
+    assert status.loads_without_room == 0

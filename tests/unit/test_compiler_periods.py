@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transit.compiler.arrays import Hashes, SegmentHasher
-from transit.compiler.periods import MIN_CONFIDENCE, Repeats, find_repeats, most_common
+from transit.compiler.periods import (
+    MIN_CONFIDENCE,
+    Repeats,
+    find_repeats,
+    join,
+    most_common,
+)
 
 
 def launches(text: str) -> Hashes:
@@ -143,3 +149,25 @@ def test_a_few_launches_more_or_less_do_not_make_an_iteration_odd(
     assert repeats.confidence == confidence
     assert repeats.starts.tolist() == [bounds[0], bounds[2], bounds[3]]
     assert repeats.launches == len(usual)
+
+
+@given(
+    gaps=st.lists(st.sampled_from([0, 0, 0, 1, 10, 30]), max_size=20),
+    count=st.integers(1, 4),
+)
+def test_joined_stretches_are_of_whole_ones_side_by_side(
+    gaps: list[int], count: int
+) -> None:
+    starts = np.cumsum(np.array([5, *gaps]) + 10)
+    joined = join(Repeats(starts, 10, 1.0, len(starts)), count)
+    parts = {
+        first
+        for first in starts.tolist()
+        if {first + 10 * k for k in range(count)} <= set(starts.tolist())
+    }
+    assert (joined is None) == (not parts)
+    if joined:
+        kept = joined.starts.tolist()
+        assert kept[-1] == max(parts)
+        assert set(kept) == {at for at in parts if (kept[-1] - at) % (10 * count) == 0}
+        assert joined.launches == 10 * count

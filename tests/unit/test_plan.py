@@ -35,7 +35,7 @@ def document() -> dict[str, Any]:
     """A valid plan: one rank, 5 MiB of which 2 MiB are zero-copy."""
     return {
         "format": "transit-plan",
-        "version": 5,
+        "version": 6,
         "producer": "transit 0.1.0",
         "policy": "reuse",
         "gpu_memory_bytes": 8 * MIB,
@@ -167,7 +167,7 @@ def test_a_folder_that_is_not_there_is_named(plan: Plan, tmp_path: Path) -> None
         (b"[" * 100_000, "nested too deeply|not JSON"),
         (b"[]", 'not a transit-plan file (its "format" is not "transit-plan")'),
         (b'{"format": "transit-trace", "version": 1}', "not a transit-plan file"),
-        (b'{"format": "transit-plan", "version": 5}', "producer: Field required"),
+        (b'{"format": "transit-plan", "version": 6}', "producer: Field required"),
         (b'{"format": "transit-plan", "version": "1"}', "version"),
         (b'{"format": "transit-plan", "version": true}', "version"),
         (b'{"format": "transit-plan", "version": 0}', "version"),
@@ -293,6 +293,14 @@ def test_what_version_1_was_is_read(tmp_path: Path, plan: Plan) -> None:
     old = document() | {"version": 1}
     old["ranks"][0]["rank"] = old["ranks"][0].pop("ranks")[0]
     assert load(write(tmp_path / "old.json", old)) == plan
+
+
+def test_plans_of_version_5_are_of_one_step(tmp_path: Path) -> None:
+    value = document() | {"version": 5}
+    windowed(value, window(1, 5))
+    old = load(write(tmp_path / "old.json", value))
+    assert old.ranks[0].iteration.steps == 1
+    assert old.total_bytes("windowed") > 0
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])

@@ -77,13 +77,20 @@ def test_laps_are_told_in_turn(
     assert (read.measured_step_ns, read.lap_ns) == (step_ns, lap_ns)
 
 
+def test_a_lap_may_be_of_several_steps(tmp_path: Path) -> None:
+    path = tmp_path / "status-7.bin"
+    lap_ns = [300] * status.NUM_LAP_TIMES
+    path.write_bytes(status_bytes(laps=5, lap_ns=lap_ns, steps_per_lap=3))
+    assert status.read_status(path).measured_step_ns == 100
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
         (b"", "not a complete status file"),
         (status_bytes()[:-1], "not a complete status file"),
         (b"\x7fELF" + status_bytes()[4:], "not a complete status file"),
-        (status_bytes(version=1), "version 1; this transit reads version 6"),
+        (status_bytes(version=1), "version 1; this transit reads version 7"),
         (status_bytes(state=9), "9 is not a valid ShimState"),
         (status_bytes(backend=9), "9 is not a valid BackendKind"),
     ],

@@ -110,6 +110,38 @@ def test_calls_that_name_other_memory_at_times_are_counted(
     assert find_submissions(trace, 0, steady, [planned(0, 0)]).num_unsteady == count
 
 
+def test_an_iteration_ends_when_the_same_memory_is_named_again() -> None:
+    """The allocator goes around between three places; the first one is left out."""
+    places = [{0: 4 * MIB}, {0: 5 * MIB}, {0: 6 * MIB}]
+    trace = trace_of_words(places * 3)
+    steady = iteration.find(trace, 0)
+    assert (steady.steps, steady.num_launches) == (3, 3)
+    found = find_submissions(trace, 0, steady, [planned(0, 0)])
+    assert found.num_unsteady == 0
+    first = [places[i % 3][0] for i in steady.launch_ids.tolist()]
+    assert found.sequence.named.tolist() == first
+    fits = compile_trace(
+        trace,
+        gpu_memory_bytes=8 * PIECE_BYTES,
+        policy="auto",
+        machine=machine.load("h200").model_copy(
+            update={"gpu_name": trace.manifest.rank(0).devices[0].name}
+        ),
+    )
+    assert fits.prediction
+    assert fits.prediction.step_ns == 1_000
+    assert fits.ranks[0].iteration.steps == 3
+
+
+def test_each_place_has_to_be_seen_twice() -> None:
+    """Of five iterations after the first one, who knows what comes next?"""
+    places = [{0: 4 * MIB}, {0: 5 * MIB}, {0: 6 * MIB}]
+    trace = trace_of_words([*places, *places])
+    steady = iteration.find(trace, 0)
+    assert (steady.steps, steady.num_launches) == (1, 1)
+    assert find_submissions(trace, 0, steady, [planned(0, 0)]).num_unsteady == 1
+
+
 def test_halves_of_addresses_are_none() -> None:
     """Beside a number they look like one a little above a multiple of 4 GiB."""
     half = {0: 4 * MIB, 8: 0, 16: 5}

@@ -70,6 +70,7 @@ std::string check_header(const FlatPlanHeader& header, uint64_t bytes, uint32_t 
       bytes_needed(header) != bytes) {
     return "its sizes contradict each other";
   }
+  if (header.num_steps == 0) return "an iteration without steps";
   if (header.rank != rank) {
     return "made for rank " + std::to_string(header.rank);
   }

@@ -78,6 +78,9 @@ class Plan {
   // The iteration, as the job submits it.
   Entries<FlatLaunch> launches() const { return {launches_, header_->num_launches}; }
 
+  // How many of the job's steps that is.
+  uint32_t num_steps() const { return header_->num_steps; }
+
   // What a launch names, from the lowest address on, rising.
   Entries<uint64_t> addresses_of(const FlatLaunch& launch) const {
     return {addresses_ + launch.first_address, launch.num_addresses};

@@ -5,6 +5,7 @@
 
 #include "runtime/native/interpose/driver.h"
 #include "runtime/native/lifecycle/process.h"
+#include "runtime/native/status/status.h"
 #include "runtime/native/windows/executor.h"
 #include "runtime/native/windows/signature.h"
 
@@ -34,6 +35,7 @@ Executor* start(const FlatAllocation& allocation, CUdeviceptr address) {
                                 address - allocation.address_offset),
                    std::memory_order_release);
   set_follower(executor());
+  status::add(&StatusFile::steps_per_lap, replay()->plan->num_steps());
   return executor();
 }
 

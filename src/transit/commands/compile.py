@@ -15,8 +15,6 @@ from transit.commands.options import Force, Json
 from transit.errors import BudgetError
 from transit.units import MemorySize, format_bytes, format_ns, parse_size
 
-MAX_UNSTEADY = 0.1  # of the calls; replay takes no more for the plan's
-
 if TYPE_CHECKING:
     from transit.compiler.compiler import Options
     from transit.compiler.machine import MachineProfile
@@ -246,6 +244,8 @@ def _repeat_caveats(recorded: Trace) -> None:
 
 def _warn_of_unsteady_calls(plan: Plan) -> None:
     """Say where replay will hardly find the job, which it does by what calls name."""
+    from transit.compiler.naming import MAX_UNSTEADY
+
     for rank_plan in plan.ranks:
         num_unsteady = rank_plan.iteration.unsteady_calls or 0
         calls = rank_plan.iteration.calls() if num_unsteady else None
@@ -254,7 +254,8 @@ def _warn_of_unsteady_calls(plan: Plan) -> None:
         log.warning(
             "rank %d: %d of the iteration's %d calls name other memory at times: "
             "replay may not find the job there, and what has windows then stays on "
-            "the host; --policy reuse needs no such thing",
+            "the host; if it names the same memory again every few steps, more of them "
+            "show that (transit record --iterations 12)",
             rank_plan.ranks[0],
             num_unsteady,
             len(calls.signature),
@@ -282,6 +283,11 @@ def _tell(summary: dict[str, Any]) -> None:
     log.info("estimated, not measured: %s", _estimate(summary))
     if summary["predicted_step_ms"] is not None:
         log.info("%s", _prediction(summary))
+    if summary["iteration_steps"] > 1:
+        log.info(
+            "the iteration is of %d steps: only then does the job name the same memory",
+            summary["iteration_steps"],
+        )
 
 
 def _moved(summary: dict[str, Any]) -> str:
