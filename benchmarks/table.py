@@ -182,15 +182,16 @@ def windows_table(parts: Result) -> Table:
             continue
         table.add_row(job, "all", f"{plain_ms:.1f}", *[""] * 5)
         for share, run in part.items():
-            if isinstance(run, dict) and "over_bound" in run:
-                ms = run["median_step_ms"]
+            if isinstance(run, dict) and "median_step_ms" in run:
+                ms, bound_ms = run["median_step_ms"], run.get("bound_step_ms")
+                predicted_ms = run.get("predicted_step_ms")
                 table.add_row(
                     job,
                     share,
                     f"{ms:.1f}",
                     f"{ms / plain_ms:.3f}",
-                    f"{run['over_bound']:.3f}",
-                    f"{ms / run['predicted_step_ms']:.3f}",
+                    f"{ms / bound_ms:.3f}" if bound_ms else "",
+                    f"{ms / predicted_ms:.3f}" if predicted_ms else "",
                     gib(peak(run["status"], "gpu_peak_bytes")),
                     losses(run),
                 )
