@@ -275,7 +275,8 @@ class _Bound:
 
         Like copies it comes before a load is due, and after a store's last write.
         """
-        each, link = self.view.num_transfers / MS, self.link
+        each = np.full(len(self.gaps), 1 / MS)
+        link = self.link
         self._add_loads(self.fixed_ahead, self.load_fixed, link.load_fixed_ns * each)
         self._add_stores(
             self.fixed_behind, self.store_fixed, link.store_fixed_ns * each

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -60,21 +60,31 @@ class Runs:
             may_be_written_in_place=may_be_written,
         )
 
+    def on_gpu(self) -> Self:
+        """Let none reach a region in place."""
+        never, nothing = np.zeros_like(self.writes), np.zeros_like(self.reads_ns)
+        return replace(
+            self,
+            reads_ns=nothing,
+            writes_ns=nothing,
+            both_ns=nothing,
+            may_be_in_place=never,
+            may_be_written_in_place=never,
+        )
+
 
 @dataclass(frozen=True)
 class View:
     """A model looked at in slots; a run has the number of the gap before it.
 
     By slot, how long its launches take, and the pieces that are free at its checkpoint
-    with all on the GPU that is alive. By gap, the pieces of its region, and how many
-    transfers its load or store is at least.
+    with all on the GPU that is alive. By gap, the pieces of its region.
     """
 
     slot_ns: Floats
     room_pieces: Ints
     gaps: Gaps
     num_pieces: Ints
-    num_transfers: Floats
     runs: Runs
 
     @classmethod
@@ -85,9 +95,12 @@ class View:
             room_pieces=model.budget_pieces - model.live_pieces[slots.checkpoint],
             gaps=slots.gaps,
             num_pieces=model.num_pieces[slots.gaps.region],
-            num_transfers=np.ones(len(slots.gaps)),
             runs=Runs.of(model.accesses, slots),
         )
+
+    def with_nothing_in_place(self) -> Self:
+        """Let all runs have their regions on the GPU."""
+        return replace(self, runs=self.runs.on_gpu())
 
     def since_written(self) -> tuple[Ints, Ints]:
         """Return, for each gap, the one before it and the first since a write.
