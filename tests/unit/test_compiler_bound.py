@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from model_factory import Touch, make_model
 
 from transit.compiler import bound, planner, schedule, simulator, slots
-from transit.compiler.link import Link
+from transit.compiler.link import CHUNK_PIECES, Link
 from transit.compiler.merged import Merged
 from transit.compiler.model import Model
 from transit.compiler.view import View
@@ -284,3 +284,16 @@ def test_a_step_takes_as_long_as_its_remaps() -> None:
     best = bound.solve(model, _cuts(model)[0], slow)
     assert best is not None
     assert np.isclose(best.step_ns, 2 * 6e5, rtol=1e-3)
+
+
+def test_remaps_of_large_windows_take_no_less_time() -> None:
+    pieces = simulator.MAX_CHUNKS * CHUNK_PIECES
+    model = make_model(
+        [(0, 0, "wd"), (1, 1, "wd")],
+        pieces=[pieces] * 2,
+        duration_ns=[1e5] * 2,
+        budget=pieces * 5 // 4,
+    )
+    planned = planner.plan(model, REMAPPING)
+    assert planned.bound_ns > 1e6
+    assert planned.simulated.step_ns >= planned.bound_ns * (1 - SLACK)
