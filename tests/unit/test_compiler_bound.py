@@ -294,6 +294,7 @@ def test_remaps_of_large_windows_take_no_less_time() -> None:
         duration_ns=[1e5] * 2,
         budget=pieces * 5 // 4,
     )
-    planned = planner.plan(model, REMAPPING)
+    planned = planner.plan_merged(model, REMAPPING)
+    assert planned is not None
     assert planned.bound_ns > 1e6
     assert planned.simulated.step_ns >= planned.bound_ns * (1 - SLACK)
