@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transit.compiler import remaps
-from transit.compiler.arrays import Bools, Floats, Ints, sum_by
-from transit.compiler.haste import HastyLoads
+from transit.compiler import launches, remaps
+from transit.compiler.arrays import Floats, Ints
 from transit.compiler.linear import LinearProgram, Term
 from transit.compiler.link import Link
 from transit.compiler.model import Model
 from transit.compiler.slots import Slots
+from transit.compiler.view import View
 
 # Among equally fast steps the one that moves less: what this share of a transfer's
 # time costs beside the step's.
@@ -57,7 +57,22 @@ def solve(
 
     With `whole_runs` all accesses of a run are alike, as those of schedules are.
     """
-    return _Bound(model, slots, link, whole_runs, most_absent).solve()
+    program = _Bound(View.of(model, slots), link, whole_runs, most_absent)
+    program.add_launches(model, slots)
+    return program.solve()
+
+
+def solve_view(
+    view: View,
+    link: Link,
+    *,
+    whole_runs: bool = False,
+    most_absent: Floats | None = None,
+) -> Fractions | None:
+    """Return the best step as far as a view tells; None if nothing fits."""
+    program = _Bound(view, link, whole_runs, most_absent)
+    program.add_slot_times()
+    return program.solve()
 
 
 class _Bound:
@@ -72,65 +87,48 @@ class _Bound:
     """
 
     def __init__(
-        self,
-        model: Model,
-        slots: Slots,
-        link: Link,
-        whole_runs: bool,
-        most_absent: Floats | None,
+        self, view: View, link: Link, whole_runs: bool, most_absent: Floats | None
     ) -> None:
-        self.model, self.slots, self.link = model, slots, link
+        self.view, self.gaps, self.runs, self.link = view, view.gaps, view.runs, link
+        self.num_slots = len(view.slot_ns)
         self.whole_runs = whole_runs
         self.most_absent = (
-            np.ones(len(slots.gaps)) if most_absent is None else most_absent
+            np.ones(len(self.gaps)) if most_absent is None else most_absent
         )
         self.program = LinearProgram()
-        gaps = slots.gaps
-        self.size = model.num_pieces[gaps.region] / GIB
-        self.is_live = ~gaps.dead
+        self.size = view.num_pieces / GIB
+        self.is_live = ~self.gaps.dead
         self._add_choices()
         self._add_slots()
         self._add_copies()
         self._add_memory()
-        self._add_time()
-        self._add_haste()
+        self._add_transfer_times()
         self._add_remaps()
 
     def _add_choices(self) -> None:
-        accesses, slots = self.model.accesses, self.slots
-        count = slots.num_runs
-
-        def runs_with(which: Bools) -> Bools:
-            return sum_by(slots.run, which, count) > 0
-
-        self.writes = runs_with(accesses.writes)
-        possible = accesses.may_be_in_place
-        dead = self.slots.gaps.dead
-        self.absent = self.program.columns(count, upper=np.where(dead, 0.0, 1.0))
-        self.kept = self.program.columns(
+        gaps, runs, program = self.gaps, self.runs, self.program
+        count, dead = len(gaps), gaps.dead
+        self.absent = program.columns(count, upper=np.where(dead, 0.0, 1.0))
+        self.kept = program.columns(
             count, upper=np.where(dead & self.link.takes_time_to_map, 1.0, 0.0)
         )
-        self.in_place = self.program.columns(
-            count, upper=np.where(runs_with(~possible), 0.0, 1.0)
+        self.in_place = program.columns(
+            count, upper=np.where(runs.may_be_in_place, 1.0, 0.0)
         )
         self.written_in_place = self.in_place.copy()
-        is_mixed = self.writes & runs_with(~accesses.writes)
-        mixed = np.flatnonzero(is_mixed & ~self.whole_runs)
-        barred = runs_with(accesses.writes & ~possible)[mixed]
-        self.written_in_place[mixed] = self.program.columns(
-            len(mixed), upper=np.where(barred, 0.0, 1.0)
+        mixed = np.flatnonzero(runs.is_mixed & ~self.whole_runs)
+        may_be = runs.may_be_written_in_place[mixed]
+        self.written_in_place[mixed] = program.columns(
+            len(mixed), upper=np.where(may_be, 1.0, 0.0)
         )
-        self.program.ordered(self.in_place[mixed], self.written_in_place[mixed])
+        program.ordered(self.in_place[mixed], self.written_in_place[mixed])
         # Zero-copy is possible only where what was there before and is after is away.
         live = np.flatnonzero(self.is_live)
-        gaps = slots.gaps
-        self.program.ordered(self.in_place[gaps.run_after[live]], self.absent[live])
-        self.program.ordered(
-            self.written_in_place[gaps.run_before[live]], self.absent[live]
-        )
+        program.ordered(self.in_place[gaps.run_after[live]], self.absent[live])
+        program.ordered(self.written_in_place[gaps.run_before[live]], self.absent[live])
 
     def _add_slots(self) -> None:
-        count, weight = len(self.slots), TRAFFIC_WEIGHT
+        count, weight = self.num_slots, TRAFFIC_WEIGHT
         columns, link = self.program.columns, self.link
         self.step = columns(count, cost=1.0)
         self.load = columns(count, cost=weight * GIB / link.load / MS)
@@ -144,7 +142,7 @@ class _Bound:
 
     def _add_copies(self) -> None:
         """Load what is away and used on the GPU; store what was written there once."""
-        gaps, program = self.slots.gaps, self.program
+        gaps, program = self.gaps, self.program
         live = np.flatnonzero(self.is_live)
         self.loaded = program.columns(
             len(gaps), upper=np.where(gaps.dead, 1.0, self.most_absent)
@@ -164,7 +162,7 @@ class _Bound:
             Term(rows, self.in_place[gaps.run_after[live]], -1.0),
         )
         # What comes into being in host memory has to be loaded for other accesses.
-        born = np.flatnonzero(gaps.dead & self._is_mixed())
+        born = self._born()
         rows = np.arange(len(born))
         program.at_most(
             np.zeros(len(born)),
@@ -172,7 +170,7 @@ class _Bound:
             Term(rows, self.in_place[born], -1.0),
             Term(rows, self.loaded[born], -1.0),
         )
-        self.previous, self.origin = self._since_written()
+        self.previous, self.origin = self.view.since_written()
         dirty = np.flatnonzero(self.is_live & (self.origin >= 0))
         self.stored = program.columns(
             len(gaps), upper=np.where(self.origin < 0, 0.0, 1.0)
@@ -180,7 +178,7 @@ class _Bound:
         rows = np.arange(len(dirty))
         origin = self.origin[dirty]
         # What was written in place since it was dead or last stored is on the host.
-        is_written = self.writes[gaps.run_before[origin]]
+        is_written = self.runs.writes[gaps.run_before[origin]]
         program.at_most(
             np.zeros(len(dirty)),
             Term(rows, self.absent[dirty], 1.0),
@@ -194,47 +192,21 @@ class _Bound:
         again = np.flatnonzero(self.previous >= 0)
         self.program.ordered(self.stored[self.previous[again]], self.stored[again])
 
-    def _since_written(self) -> tuple[Ints, Ints]:
-        """Return, for each gap, the one before it and the first since a write.
-
-        The first has none before it. Both are -1 if the host's copy is always good.
-        """
-        gaps = self.slots.gaps
-        count = len(gaps)
-        index = np.arange(count)
-        is_first = np.r_[True, gaps.region[1:] != gaps.region[:-1]][:count]
-        heads = np.flatnonzero(is_first)
-        of_region = np.cumsum(is_first) - 1
-        tails = np.r_[heads[1:], count] - 1
-        before = np.where(is_first, tails[of_region], index - 1)
-        starts = self.writes[gaps.run_before] | gaps.dead[before]
-        latest = np.maximum.accumulate(np.where(starts, index, -1))
-        latest = np.where(latest >= heads[of_region], latest, -1)
-        around = latest[tails[of_region]]  # the last start of the region, or -1
-        origin = np.where(latest >= 0, latest, around)
-        previous = np.where(starts | (origin < 0), -1, before)
-        # A dead gap ends what was written; nothing of it is stored.
-        origin = np.where(gaps.dead, -1, origin)
-        previous = np.where(gaps.dead, -1, previous)
-        return previous, origin
-
     def _add_memory(self) -> None:
-        program, count = self.program, len(self.slots)
+        program, count = self.program, self.num_slots
         slot = np.arange(count)
         self._add_sum(self.away, self.absent, np.flatnonzero(self.is_live))
         self._add_sum(self.held, self.kept, np.flatnonzero(~self.is_live))
         self._add_loads(self.early, self.load, self.size)
         self._add_late()
         self._add_fixed()
-        checkpoint = self.slots.checkpoint
-        room = (self.model.budget_pieces - self.model.live_pieces[checkpoint]) / GIB
         program.at_most(
-            room,
+            self.view.room_pieces / GIB,
             Term(slot, self.away, -1.0),
             Term(slot, self.early, 1.0),
             Term(slot, self.late, 1.0),
             Term(slot, self.held, 1.0),
-            *self._in_place_at_checkpoints(),
+            self._in_place_at_checkpoints(),
         )
         program.at_most(
             np.zeros(count),
@@ -245,19 +217,19 @@ class _Bound:
 
     def _add_loads(self, early: Ints, flow: Ints, amount: Floats) -> None:
         """What is early grows by what is loaded and shrinks by what falls due."""
-        count = len(self.slots)
+        count = self.num_slots
         slot = np.arange(count)
         self.program.equal(
             np.zeros(count),
             Term(slot, early[(slot + 1) % count], 1.0),
             Term(slot, early, -1.0),
             Term(slot, flow, -1.0),
-            Term(self.slots.gaps.due_slot, self.loaded, amount),
+            Term(self.gaps.due_slot, self.loaded, amount),
         )
 
     def _add_stores(self, unstored: Ints, flow: Ints, amount: Floats) -> None:
         """What is unstored grows by what was written and shrinks by what is stored."""
-        count = len(self.slots)
+        count = self.num_slots
         slot = np.arange(count)
         dirty, again, written = self._stores()
         self.program.equal(
@@ -273,11 +245,11 @@ class _Bound:
         """Return gaps with stores, those with earlier ones too, and slots of writes."""
         dirty = np.flatnonzero(self.origin >= 0)
         again = dirty[self.previous[dirty] >= 0]
-        return dirty, again, self.slots.gaps.released_slot[self.origin]
+        return dirty, again, self.gaps.released_slot[self.origin]
 
     def _add_late(self) -> None:
         """What is stored can be so once it is written, and must be when it leaves."""
-        gaps, count = self.slots.gaps, len(self.slots)
+        gaps, count = self.gaps, self.num_slots
         slot = np.arange(count)
         self._add_stores(self.unstored, self.store, self.size)
         # Between its last write and its leaving, it is no matter if it is stored.
@@ -303,7 +275,7 @@ class _Bound:
 
         Like copies it comes before a load is due, and after a store's last write.
         """
-        each = np.full(len(self.slots.gaps), 1 / MS)
+        each = np.full(len(self.gaps), 1 / MS)
         link = self.link
         self._add_loads(self.fixed_ahead, self.load_fixed, link.load_fixed_ns * each)
         self._add_stores(
@@ -312,7 +284,7 @@ class _Bound:
 
     def _add_sum(self, totals: Ints, share: Ints, which: Ints) -> None:
         """Let totals be what the shares of some gaps are at each checkpoint."""
-        gaps = self.slots.gaps
+        gaps = self.gaps
         covering = which[gaps.num_covered[which] > 0]
         self.program.sum_around(
             totals,
@@ -322,108 +294,73 @@ class _Bound:
             self.size[covering],
         )
 
-    def _in_place_at_checkpoints(self) -> list[Term]:
+    def _in_place_at_checkpoints(self) -> Term:
         """Regions that the checkpoints' launches reach over the link take no memory."""
-        accesses, slots = self.model.accesses, self.slots
-        slot = slots.slot[accesses.position]
-        at = np.flatnonzero(slots.checkpoint[slot] == accesses.position)
-        size = self.model.num_pieces[accesses.region[at]] / GIB
         # Around such an access lie gaps that reach a checkpoint: it is its run.
-        return [Term(slot[at], self.in_place[slots.run[at]], -size)]
+        at = np.flatnonzero(self.runs.is_at_checkpoint)
+        return Term(self.runs.slot[at], self.in_place[at], -self.size[at])
 
-    def _add_time(self) -> None:
-        """A slot takes as long as its launches, and as its transfers each way."""
-        accesses, slots, link = self.model.accesses, self.slots, self.link
-        program, count = self.program, len(slots)
-        slot = np.arange(count)
-        duration = self.model.duration_ns / MS
-        run, writes = slots.run, accesses.writes
-        column = np.where(writes, self.written_in_place[run], self.in_place[run])
-        used = np.flatnonzero(accesses.may_be_in_place)
-        column, position = column[used], accesses.position[used]
-        link_ms = accesses.link_ns[used] / MS
-        of_slot = slots.slot[position]
-        needed = sum_by(position, link_ms, self.model.num_launches)
-        slow = np.flatnonzero(needed > duration)
-        extra = program.columns(len(slow))
-        self.slow, self.extra = slow, extra
-        row_of = np.full(self.model.num_launches, -1)
-        row_of[slow] = np.arange(len(slow))
-        counts = row_of[position] >= 0
-        program.at_most(
-            duration[slow],
-            Term(row_of[position[counts]], column[counts], link_ms[counts]),
-            Term(np.arange(len(slow)), extra, -1.0),
+    def add_slot_times(self) -> None:
+        """A slot takes as long as its launches."""
+        slot = np.arange(self.num_slots)
+        self.program.at_most(-self.view.slot_ns / MS, Term(slot, self.step, -1.0))
+
+    def add_launches(self, model: Model, slots: Slots) -> None:
+        """A slot takes as long as its launches, with what they reach over the link."""
+        program, slot = self.program, np.arange(self.num_slots)
+        extra = launches.add_extra(
+            program, model, slots, self.in_place, self.written_in_place
         )
         program.at_most(
-            -sum_by(slots.slot, duration, count),
+            -self.view.slot_ns / MS,
             Term(slot, self.step, -1.0),
-            Term(slots.slot[slow], extra, 1.0),
+            Term(slots.slot[extra.launch], extra.column, 1.0),
         )
-        reads, writes = accesses.reads[used], writes[used]
+        launches.add_haste(
+            program,
+            model,
+            slots,
+            self.link,
+            extra,
+            step=self.step,
+            loaded=self.loaded,
+            born=self._born(),
+        )
+
+    def _add_transfer_times(self) -> None:
+        """A slot takes as long as what crosses the link in it, each way."""
+        count, link, runs = self.num_slots, self.link, self.runs
+        slot = np.arange(count)
         # Copies each way, alone and while the other way is in use too. What lies
         # between is had by turns: one way alone is a corner, both at once another.
         load, store = GIB / link.load / MS, GIB / link.store / MS
         both = GIB / link.both / MS
-        for loads, stores, share in (
-            (load, 0.0, reads * 1.0),
-            (0.0, store, writes * 1.0),
-            (load, max(both - load, 0.0), reads * np.where(writes, 1.0, load / both)),
-            (
-                max(both - store, 0.0),
-                store,
-                writes * np.where(reads, 1.0, store / both),
-            ),
+        for loads, stores, reads, writes in (
+            (load, 0.0, 1.0, 0.0),
+            (0.0, store, 0.0, 1.0),
+            (load, max(both - load, 0.0), load / both, 0.0),
+            (max(both - store, 0.0), store, 0.0, store / both),
         ):
-            program.at_most(
+            written_ns = runs.writes_ns * writes + runs.both_ns
+            self.program.at_most(
                 np.zeros(count),
                 Term(slot, self.step, -1.0),
                 Term(slot, self.load, loads),
                 Term(slot, self.store, stores),
                 Term(slot, self.load_fixed, 1.0 if loads >= load else 0.0),
                 Term(slot, self.store_fixed, 1.0 if stores >= store else 0.0),
-                Term(of_slot, column, link_ms * share),
+                Term(runs.slot, self.in_place, runs.reads_ns * reads / MS),
+                Term(runs.slot, self.written_in_place, written_ns / MS),
             )
-
-    def _add_haste(self) -> None:
-        """Loads within gaps that hardly last take their time while launches wait.
-
-        Else the program would have what one launch writes over the link loaded for the
-        next one, while others compute.
-        """
-        born = np.flatnonzero(self.slots.gaps.dead & self._is_mixed())
-        loads = HastyLoads.of(self.model, self.slots, self.link, born)
-        count, slot_of = len(self.slots), self.slots.slot
-        for length in (1, 2):
-            within = loads.within(length)
-            is_inside = within.launches_inside(self.model.num_launches)
-            compute_ms = np.where(is_inside, 0.0, self.model.duration_ns / MS)
-            of_slot = sum_by(slot_of, compute_ms, count)
-            extra = np.flatnonzero(~is_inside[self.slow])
-            windows = np.arange(count - length + 1)
-            side, terms = np.zeros(len(windows)), []
-            for nth in range(length):
-                side -= of_slot[windows + nth]
-                terms.append(Term(windows, self.step[windows + nth], -1.0))
-                window = slot_of[self.slow[extra]] - nth
-                fits = (window >= 0) & (window < len(windows))
-                terms.append(Term(window[fits], self.extra[extra][fits], 1.0))
-                window = within.first_slot - nth
-                fits = (window >= 0) & (window < len(windows))
-                fits &= within.due_slot < window + length
-                column = self.loaded[within.gap[fits]]
-                terms.append(Term(window[fits], column, within.load_ns[fits] / MS))
-            self.program.at_most(side, *terms)
 
     def _add_remaps(self) -> None:
         self.remapped, self.remap_ms = self.step[:0], np.zeros(0)
         if not self.link.takes_time_to_map:
             return
-        gaps = self.slots.gaps
         self.remapped, self.remap_ms = remaps.add(
             self.program,
-            gaps,
-            self.model.num_pieces[gaps.region],
+            self.gaps,
+            self.view.num_pieces,
             self.link,
             remaps.Columns(
                 self.absent, self.kept, self.in_place, self.written_in_place
@@ -432,9 +369,10 @@ class _Bound:
             weight=TRAFFIC_WEIGHT,
         )
 
-    def _is_mixed(self) -> Bools:
-        """Tell which runs may be written in place and otherwise not."""
-        return np.asarray(self.in_place != self.written_in_place)
+    def _born(self) -> Ints:
+        """Return dead gaps, after which a run may first be written in place."""
+        is_mixed = self.in_place != self.written_in_place
+        return np.flatnonzero(self.gaps.dead & is_mixed)
 
     def solve(self) -> Fractions | None:
         values = self.program.solve()
@@ -461,5 +399,5 @@ class _Bound:
         fixed_ms = values[self.load_fixed].sum() + values[self.store_fixed].sum()
         moved_ms = load_ms + store_ms + fixed_ms + values[self.remapped] @ self.remap_ms
         cost_ms = values[self.step].sum() + w * moved_ms
-        ideal_ms = self.model.duration_ns.sum() / MS
+        ideal_ms = self.view.slot_ns.sum() / MS
         return float(max(cost_ms / (1 + 3 * w), ideal_ms))

@@ -1,9 +1,12 @@
-"""Solve for regions that look alike together: the program's size is then bounded.
+"""See regions that look alike as one: the program's size is then bounded.
 
 In slots, the tensors of a layer are touched at the same times, and with few slots those
-of neighbouring layers too. As shares are of any size, one region as large as all that
-are alike stands for them. The shares are then dealt out: the first of them leaves as a
-whole before the next one does.
+of neighbouring layers too. One region as large as all that are alike stands for them.
+
+If a schedule's shares keep to constraints that are the same for each of them, so do the
+mean shares, weighted by size. What differs among them counts as for the one for which
+it is least. So no schedule of the regions beats the program of the merged view, as long
+as each may leave wherever it may in the view that was merged.
 """
 
 from __future__ import annotations
@@ -12,65 +15,57 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from transit.compiler import bound, slots
-from transit.compiler.arrays import Bools, Floats, Ints, mix
+from transit.compiler import bound
+from transit.compiler.arrays import Bools, Floats, Hashes, Ints, mix
 from transit.compiler.bound import Fractions
 from transit.compiler.link import Link
-from transit.compiler.model import Accesses, Model
-from transit.compiler.slots import Slots
+from transit.compiler.slots import Gaps
+from transit.compiler.view import Runs, View
 
 
 @dataclass(frozen=True)
 class Merged:
-    """A model in which one region stands for all that are alike in a cut.
+    """A view in which one region stands for all that are alike in another view.
 
-    `gap` is, for each gap of the cut, that of the merged one that stands for it.
+    `gap` is, for each gap of the latter, that of the former that stands for it.
     """
 
-    model: Model
-    cut: Slots
-    first_piece: Ints  # where each region begins among those it is merged with
+    view: View
     gap: Ints
+    first_piece: Ints  # where each gap's region begins among those it is merged with
+    num_pieces: Ints
 
     @classmethod
-    def of(cls, model: Model, cut: Slots, used: Bools) -> Merged:
+    def of(cls, view: View) -> Merged:
         """Merge."""
-        accesses = model.accesses
-        touched, starts = np.unique(accesses.region, return_index=True)
-        looks = np.add.reduceat(
-            np.where(used, _looks(model, cut), np.uint64(0)), starts
-        )
+        begins = np.unique(view.gaps.region, return_index=True)[1]
+        nth_region = np.cumsum(np.isin(np.arange(len(view.gaps)), begins)) - 1
+        nth_gap = np.arange(len(view.gaps)) - begins[nth_region]
+        looks = np.add.reduceat(_looks(view, nth_gap), begins)
         _, first, group = np.unique(looks, return_index=True, return_inverse=True)
-        size = model.num_pieces[touched]
-        total = np.bincount(group, size, len(first)).astype(np.int64)
-        first_piece = np.zeros_like(model.num_pieces)
-        first_piece[touched] = _sum_before(group, size)
-        stands_for = np.arange(len(model.num_pieces))
-        stands_for[touched] = touched[first][group]
-        num_pieces = model.num_pieces.copy()
-        num_pieces[touched[first]] = total
-        merged = replace(
-            model, num_pieces=num_pieces, accesses=_only(model, num_pieces, stands_for)
+        stands_for = first[group][nth_region]
+        kept = stands_for == nth_region
+        gap = (np.cumsum(kept) - 1)[begins[stands_for] + nth_gap]
+        return cls(
+            view=_merge(view, kept, gap),
+            gap=gap,
+            first_piece=_sum_before(group, view.num_pieces[begins])[nth_region],
+            num_pieces=view.num_pieces,
         )
-        kept = stands_for[accesses.region] == accesses.region
-        of_merged = slots.cut(merged, cut.checkpoint, used[kept])
-        return cls(merged, of_merged, first_piece, _pair(cut, of_merged, stands_for))
 
     def solve(
-        self,
-        model: Model,
-        cut: Slots,
-        link: Link,
-        *,
-        spare_pieces: int,
-        most_absent: Floats,
+        self, link: Link, *, spare_pieces: int, most_absent: Floats
     ) -> Fractions | None:
-        """Return shares for all gaps and runs of the cut that was merged."""
-        least = np.ones(len(self.cut.gaps))
+        """Return shares for all gaps and runs of the view that was merged.
+
+        The planner's, with memory to spare. Shares are dealt out: the first of alike
+        regions leaves as a whole before the next one does.
+        """
+        least = np.ones(len(self.view.gaps))
         np.minimum.at(least, self.gap, most_absent)
-        solved = bound.solve(
-            replace(self.model, budget_pieces=model.budget_pieces - spare_pieces),
-            self.cut,
+        room = self.view.room_pieces - spare_pieces
+        solved = bound.solve_view(
+            replace(self.view.with_nothing_in_place(), room_pieces=room),
             link,
             whole_runs=True,
             most_absent=least,
@@ -79,47 +74,75 @@ class Merged:
             return None
         return replace(
             solved,
-            absent=self._deal_out(solved.absent, model, cut),
-            in_place=self._deal_out(solved.in_place, model, cut),
+            absent=self._deal_out(solved.absent),
+            in_place=self._deal_out(solved.in_place),
         )
 
-    def _deal_out(self, share: Floats, model: Model, cut: Slots) -> Floats:
-        region = cut.gaps.region
-        pieces = (share * self.model.num_pieces[self.cut.gaps.region])[self.gap]
-        size = model.num_pieces[region]
-        return np.clip((pieces - self.first_piece[region]) / size, 0.0, 1.0)
+    def _deal_out(self, share: Floats) -> Floats:
+        pieces = (share * self.view.num_pieces)[self.gap]
+        return np.clip((pieces - self.first_piece) / self.num_pieces, 0.0, 1.0)
 
 
-def _looks(model: Model, cut: Slots) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """Return numbers for each access that are equal where the program sees no more."""
-    accesses = model.accesses
-    slot = cut.slot[accesses.position]
-    place = slot * 2 + (cut.checkpoint[slot] == accesses.position)
-    flags = accesses.reads + 2 * accesses.writes + 4 * accesses.rereads
-    flags = flags + 8 * accesses.dead
-    looks = mix(mix(place) + place[accesses.following].astype(np.uint64))
-    return mix(looks + flags.astype(np.uint64))
+def _looks(view: View, nth_gap: Ints) -> Hashes:
+    """Return numbers for each gap that are equal where the program sees no more."""
+    gaps, runs, looks = view.gaps, view.runs, mix(nth_gap)
+    for seen in (
+        gaps.dead,
+        gaps.released_slot,
+        gaps.due_slot,
+        gaps.first_covered,
+        gaps.num_covered,
+        runs.slot,
+        runs.is_at_checkpoint,
+        runs.writes,
+        runs.is_mixed,
+        runs.may_be_in_place,
+        runs.may_be_written_in_place,
+        runs.reads_ns > 0,
+        runs.writes_ns > 0,
+        runs.both_ns > 0,
+    ):
+        looks = mix(looks + seen.astype(np.uint64))
+    return looks
 
 
-def _only(model: Model, num_pieces: Ints, stands_for: Ints) -> Accesses:
-    """Keep the accesses of what stands for others, with the costs of all of them."""
-    accesses = model.accesses
-    region = accesses.region
-    kept = stands_for[region] == region
-    index = np.cumsum(kept) - 1
-    more = (num_pieces / model.num_pieces)[region[kept]]
-    return replace(
-        accesses,
-        region=region[kept],
-        position=accesses.position[kept],
-        reads=accesses.reads[kept],
-        writes=accesses.writes[kept],
-        rereads=accesses.rereads[kept],
-        link_bytes=accesses.link_bytes[kept] * more,
-        # Nothing is reached in place: what that costs differs among what is merged.
-        link_ns=np.full(len(more), np.inf),
-        following=index[accesses.following[kept]],
-        dead=accesses.dead[kept],
+def _merge(view: View, kept: Bools, gap: Ints) -> View:
+    """Let gaps that are kept stand for those that have their number."""
+    count = int(kept.sum())
+    num_pieces = np.bincount(gap, view.num_pieces, count).astype(np.int64)
+
+    def of_all(link_ns: Floats) -> Floats:
+        least = np.full(count, np.inf)
+        np.minimum.at(least, gap, link_ns / view.num_pieces)
+        return least * num_pieces
+
+    gaps, runs = view.gaps, view.runs
+    return View(
+        slot_ns=view.slot_ns,
+        room_pieces=view.room_pieces,
+        gaps=Gaps(
+            access=gaps.access[kept],
+            region=gaps.region[kept],
+            run_before=gap[gaps.run_before[kept]],
+            run_after=gap[gaps.run_after[kept]],
+            dead=gaps.dead[kept],
+            released_slot=gaps.released_slot[kept],
+            due_slot=gaps.due_slot[kept],
+            first_covered=gaps.first_covered[kept],
+            num_covered=gaps.num_covered[kept],
+        ),
+        num_pieces=num_pieces,
+        runs=Runs(
+            slot=runs.slot[kept],
+            is_at_checkpoint=runs.is_at_checkpoint[kept],
+            reads_ns=of_all(runs.reads_ns),
+            writes_ns=of_all(runs.writes_ns),
+            both_ns=of_all(runs.both_ns),
+            writes=runs.writes[kept],
+            is_mixed=runs.is_mixed[kept],
+            may_be_in_place=runs.may_be_in_place[kept],
+            may_be_written_in_place=runs.may_be_written_in_place[kept],
+        ),
     )
 
 
@@ -132,10 +155,3 @@ def _sum_before(group: Ints, size: Ints) -> Ints:
     before = np.empty_like(size)
     before[order] = sums - np.repeat(sums[begins], counts)
     return before
-
-
-def _pair(cut: Slots, merged: Slots, stands_for: Ints) -> Ints:
-    """Pair each gap with the one in its place of the region that stands for its own."""
-    region = cut.gaps.region
-    nth = np.arange(len(region)) - np.searchsorted(region, region)
-    return np.searchsorted(merged.gaps.region, stands_for[region]) + nth

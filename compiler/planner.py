@@ -22,6 +22,7 @@ from transit.compiler.model import Model
 from transit.compiler.schedule import Schedule
 from transit.compiler.simulator import Simulated
 from transit.compiler.slots import Slots
+from transit.compiler.view import View
 
 # Steps this close to the bound are good enough.
 CLOSE = 1.005
@@ -31,6 +32,9 @@ MAX_GAPS = 8_000
 MANY_ACCESSES = 5_000
 MAX_MERGED_GAPS = 4_000
 MAX_USED_GAPS = 20_000
+# The bound for many accesses: more slots hardly raise it, and take far longer.
+BOUND_SLOTS = 64
+MAX_BOUND_GAPS = 2_000
 FEWEST_SLOTS = 16
 MAX_MENDINGS = 6
 LEFT_OVER_PIECES = 2
@@ -131,23 +135,28 @@ def plan(model: Model, link: Link, *, many_accesses: float = MANY_ACCESSES) -> P
 def plan_merged(model: Model, link: Link) -> Planned | None:
     """Plan regions that are alike together, in few slots; simulate what fits first.
 
-    Quick, and less good than `plan`. The program for merged regions is no bound: the
-    bound returned is the launches' time. None if nothing was found to fit.
+    Quick, and less good than `plan`. None if nothing was found to fit.
+
+    Raises
+    ------
+    NothingFitsError
+        If no schedule can keep to the budget.
     """
+    bound_ns = merged_bound_ns(model, link)
     num_slots = TRIES[0].num_slots
     while True:
         checkpoint = _checkpoints(model, num_slots)
         used = longest_gaps(model, checkpoint, MAX_USED_GAPS)
         cut = slots.cut(model, checkpoint, used)
-        merged = Merged.of(model, cut, used)
-        if len(merged.cut.gaps) <= MAX_MERGED_GAPS or len(cut) <= FEWEST_SLOTS:
+        merged = Merged.of(View.of(model, cut))
+        if len(merged.view.gaps) <= MAX_MERGED_GAPS or len(cut) <= FEWEST_SLOTS:
             break
         num_slots = len(cut) // 2
     slot_ns = sum_by(cut.slot, model.duration_ns, len(cut))
+    most = _most_absent(model, cut, link, slot_ns)
     spare = 0
     for _ in range(MAX_MENDINGS):
-        most = _most_absent(model, cut, link, slot_ns)
-        choice = merged.solve(model, cut, link, spare_pieces=spare, most_absent=most)
+        choice = merged.solve(link, spare_pieces=spare, most_absent=most)
         if choice is None:
             break
         rounded = schedule.round_off(model, cut, choice)
@@ -160,8 +169,29 @@ def plan_merged(model: Model, link: Link) -> Planned | None:
         if found is None:
             spare += 1 + model.budget_pieces // SPARE_WHEN_STUCK
             continue
-        return replace(found, bound_ns=float(model.duration_ns.sum()))
+        return replace(found, bound_ns=bound_ns)
     return None
+
+
+def merged_bound_ns(model: Model, link: Link) -> float:
+    """Return a step that no schedule beats, from a program that is small.
+
+    Raises
+    ------
+    NothingFitsError
+        If no schedule can keep to the budget.
+    """
+    num_slots = BOUND_SLOTS
+    while True:
+        cut = slots.cut(model, _checkpoints(model, num_slots))
+        view = Merged.of(View.of(model, cut)).view
+        if len(view.gaps) <= MAX_BOUND_GAPS or len(cut) <= FEWEST_SLOTS:
+            break
+        num_slots = len(cut) // 2
+    best = bound.solve_view(view, link)
+    if best is None:
+        raise NothingFitsError
+    return best.step_ns
 
 
 def longest_gaps(model: Model, checkpoint: Ints, count: int) -> Bools:

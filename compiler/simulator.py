@@ -293,7 +293,7 @@ class _Simulation:
         ns = self.link.unmap_ns + is_used * self.link.map_home_ns
         while pieces:
             chunk = min(self.chunk, pieces)
-            self.mapper.add(ns, partial(self._left, window, chunk))
+            self.mapper.add(ns * _num_remaps(chunk), partial(self._left, window, chunk))
             pieces -= chunk
 
     def _left(self, window: int, pieces: int) -> None:
@@ -393,7 +393,8 @@ class _Simulation:
             self.peak = max(self.peak, self.used)
             self.num_entering += 1
             self.mapper.add(
-                self.link.map_ns, partial(self._map, window, pieces, is_first)
+                self.link.map_ns * _num_remaps(pieces),
+                partial(self._map, window, pieces, is_first),
             )
             if left == pieces:
                 self.due.remove(window)
@@ -436,6 +437,11 @@ class _Simulation:
         if first >= self.segment:
             return [slice(self.segment, first)]
         return [slice(self.segment, None), slice(0, first)]
+
+
+def _num_remaps(pieces: int) -> int:
+    """Return how often addresses change: what is simulated at once may be more."""
+    return -(-pieces // CHUNK_PIECES)
 
 
 def _preceding(part: Ints, order: Ints) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -9,14 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_factory import Touch, make_model
 
-from transit.compiler import bound, merged, planner, schedule, simulator, slots
-from transit.compiler.link import Link
+from transit.compiler import bound, planner, schedule, simulator, slots
+from transit.compiler.link import CHUNK_PIECES, Link
+from transit.compiler.merged import Merged
 from transit.compiler.model import Model
+from transit.compiler.view import View
 
 LINK = Link(load=0.02, store=0.015, both=0.012, load_fixed_ns=0.0, store_fixed_ns=0.0)
 REMAPPING = replace(LINK, map_ns=300.0, unmap_ns=100.0, map_home_ns=900.0)
 SLACK = 1e-6
-links = st.sampled_from([LINK, REMAPPING])
+SLOW_TO_BEGIN = replace(LINK, load_fixed_ns=90.0, store_fixed_ns=40.0)
+links = st.sampled_from([LINK, REMAPPING, SLOW_TO_BEGIN])
 
 
 @st.composite
@@ -49,6 +53,46 @@ def models(draw: st.DrawFn) -> Model:
     return replace(model, budget_pieces=budget)
 
 
+@st.composite
+def models_of_layers(draw: st.DrawFn) -> Model:
+    """Make up layers with tensors of a few kinds, touched forward and then backward.
+
+    What an access costs over the link differs, and some cannot be reached in place.
+    """
+    layers, kinds = draw(st.integers(2, 8)), draw(st.integers(1, 3))
+    copies = draw(st.integers(1, 3))
+    touches: list[Touch] = []
+    for kind in range(kinds):
+        forward, backward = draw(
+            st.sampled_from([("w", "rd"), ("r", "rw"), ("r", "r")])
+        )
+        for layer in range(layers):
+            for copy in range(copies):
+                region = (kind * layers + layer) * copies + copy
+                touches.append((region, layer, forward))
+                touches.append((region, 2 * layers - 1 - layer, backward))
+    num_regions = kinds * layers * copies
+    model = make_model(
+        touches,
+        pieces=draw(
+            st.lists(st.integers(1, 20), min_size=num_regions, max_size=num_regions)
+        ),
+        duration_ns=draw(
+            st.lists(st.floats(1.0, 2000.0), min_size=2 * layers, max_size=2 * layers)
+        ),
+        budget=0,
+    )
+    costs = st.sampled_from([np.inf, 10.0, 300.0, 2000.0])
+    count = len(model.accesses)
+    link_ns = np.array(draw(st.lists(costs, min_size=count, max_size=count)))
+    least, most = int(model.needed_pieces.max()), int(model.num_pieces.sum())
+    return replace(
+        model,
+        accesses=replace(model.accesses, link_ns=link_ns),
+        budget_pieces=draw(st.integers(least, max(least, most))),
+    )
+
+
 def _cuts(model: Model) -> list[slots.Slots]:
     every = np.arange(model.num_launches)
     return [slots.cut(model, every), slots.cut(model, every[::3])]
@@ -66,6 +110,34 @@ def test_no_planned_schedule_is_faster_than_any_bound(model: Model, link: Link) 
         best = bound.solve(model, cut, link)
         assert best is not None
         assert planned.simulated.step_ns >= best.step_ns * (1 - SLACK)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.one_of(models(), models_of_layers()), links)
+def test_no_planned_schedule_is_faster_than_the_bound_of_merged_regions(
+    model: Model, link: Link
+) -> None:
+    steps_ns: list[float] = []
+    for plan in (planner.plan, planner.plan_merged):
+        with suppress(planner.NothingFitsError):
+            planned = plan(model, link)
+            steps_ns += [planned.simulated.step_ns] if planned else []
+    for cut in _cuts(model):
+        best = bound.solve_view(Merged.of(View.of(model, cut)).view, link)
+        assert best is not None
+        assert all(step_ns >= best.step_ns * (1 - SLACK) for step_ns in steps_ns)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.one_of(models(), models_of_layers()), links)
+def test_merging_regions_never_raises_the_bound(model: Model, link: Link) -> None:
+    for cut in _cuts(model):
+        view = View.of(model, cut)
+        exact = bound.solve(model, cut, link)
+        together = bound.solve_view(Merged.of(view).view, link)
+        assert exact is not None
+        assert together is not None
+        assert together.step_ns <= exact.step_ns * (1 + SLACK)
 
 
 @settings(max_examples=60, deadline=None)
@@ -109,10 +181,11 @@ def test_alike_regions_leave_one_after_the_other() -> None:
     away = planned.schedule.parts.num_pieces[~planned.schedule.resident]
     assert away[parts.region[~planned.schedule.resident] < 3].sum() >= 20
     cut = slots.cut(model, np.arange(10))
-    together = merged.Merged.of(model, cut, np.ones(len(model.accesses), np.bool_))
-    assert len(together.cut.gaps) < len(cut.gaps)
-    assert together.model.num_pieces[together.cut.gaps.region].max() == 40
-    assert together.first_piece.tolist() == [0, 10, 30, 0]
+    together = Merged.of(View.of(model, cut))
+    assert len(together.view.gaps) < len(cut.gaps)
+    assert together.view.num_pieces.max() == 40
+    first_piece = dict(zip(cut.gaps.region, together.first_piece, strict=True))
+    assert first_piece == {0: 0, 1: 10, 2: 30, 3: 0}
 
 
 @settings(max_examples=60, deadline=None)
@@ -211,3 +284,17 @@ def test_a_step_takes_as_long_as_its_remaps() -> None:
     best = bound.solve(model, _cuts(model)[0], slow)
     assert best is not None
     assert np.isclose(best.step_ns, 2 * 6e5, rtol=1e-3)
+
+
+def test_remaps_of_large_windows_take_no_less_time() -> None:
+    pieces = simulator.MAX_CHUNKS * CHUNK_PIECES
+    model = make_model(
+        [(0, 0, "wd"), (1, 1, "wd")],
+        pieces=[pieces] * 2,
+        duration_ns=[1e5] * 2,
+        budget=pieces * 5 // 4,
+    )
+    planned = planner.plan_merged(model, REMAPPING)
+    assert planned is not None
+    assert planned.bound_ns > 1e6
+    assert planned.simulated.step_ns >= planned.bound_ns * (1 - SLACK)
