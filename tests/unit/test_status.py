@@ -83,7 +83,7 @@ def test_laps_are_told_in_turn(
         (b"", "not a complete status file"),
         (status_bytes()[:-1], "not a complete status file"),
         (b"\x7fELF" + status_bytes()[4:], "not a complete status file"),
-        (status_bytes(version=1), "version 1; this transit reads version 6"),
+        (status_bytes(version=1), "version 1; this transit reads version 7"),
         (status_bytes(state=9), "9 is not a valid ShimState"),
         (status_bytes(backend=9), "9 is not a valid BackendKind"),
     ],
