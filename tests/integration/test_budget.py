@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 from conftest import RunTransit
 from paged_jobs import paging
-from shim_job import MIB, PIECE, PRELUDE, RESIDENT, ZERO_COPY, Job, flat_plan, script
+from shim_job import (
+    MIB,
+    NEVER,
+    PIECE,
+    PRELUDE,
+    RESIDENT,
+    WINDOWED,
+    ZERO_COPY,
+    Job,
+    flat_plan,
+    script,
+)
 from shim_job import whole as allocation
 
 OUT = "cu.CUresult.CUDA_ERROR_OUT_OF_MEMORY"
@@ -147,6 +158,37 @@ call(cu.cuMemAlloc, {PIECE})
     )
     assert status.host_refusals == 1
     assert status.zero_copy_peak_bytes == 0
+
+
+def test_a_planned_allocation_that_was_refused_can_be_tried_again(job: Job) -> None:
+    _, [status] = job(
+        *script(f"""
+start()
+assert cu.cuMemAlloc({PIECE})[0] == {OUT}
+call(cu.cuMemAlloc, {PIECE})
+"""),
+        plan=flat_plan([allocation(0, PIECE, ZERO_COPY)]),
+        env={"TRANSIT_SIM_FAIL": "cuMemCreate:1=2"},
+    )
+    assert (status.host_refusals, status.placement_failures) == (1, 0)
+    assert status.allocations_matched == 1
+    assert status.zero_copy_bytes == status.host_bytes == PIECE
+
+
+def test_windows_without_pinned_memory_are_refused(job: Job) -> None:
+    plan = flat_plan(
+        [allocation(0, PIECE, WINDOWED)],
+        addresses={0: 0},
+        windows=[(0, 1, 1, 3, 3, 0, NEVER)],
+        launches=[(1, ())] * 8,
+    )
+    _, [status] = job(
+        *script(f"start(); assert cu.cuMemAlloc({PIECE})[0] == {OUT}"),
+        plan=plan,
+        env={"TRANSIT_SIM_FAIL": "cuMemHostAlloc:*=2"},
+    )
+    assert (status.host_refusals, status.host_bytes) == (1, 0)
+    assert "cuMemHostAlloc" in status.message
 
 
 def test_without_a_budget_the_driver_answers(job: Job) -> None:

@@ -5,7 +5,8 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>
-#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -51,7 +52,16 @@ class RunLock {
   const std::lock_guard<std::mutex> thread_lock_;
 };
 
-bool is_alive(int pid) { return kill(pid, 0) == 0 || errno == EPERM; }
+// Whose status file it is; 0 if it is none.
+pid_t pid_of(const char* name) {
+  constexpr char kPrefix[] = "status-";
+  if (strncmp(name, kPrefix, strlen(kPrefix)) != 0) return 0;
+  char* end = nullptr;
+  const long pid = strtol(name + strlen(kPrefix), &end, 10);
+  return strcmp(end, ".bin") == 0 ? static_cast<pid_t>(pid) : 0;
+}
+
+bool is_alive(pid_t pid) { return kill(pid, 0) == 0 || errno == EPERM; }
 
 uint64_t read_host_bytes(const std::string& status_path) {
   const int file = open(status_path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -69,10 +79,8 @@ uint64_t bytes_of_other_processes() {
   if (entries == nullptr) return 0;
   uint64_t bytes = 0;
   while (const dirent* entry = readdir(entries)) {
-    int pid = 0, end = 0;
-    sscanf(entry->d_name, "status-%d.bin%n", &pid, &end);
-    const bool is_status = end != 0 && entry->d_name[end] == '\0';
-    if (!is_status || pid == getpid() || !is_alive(pid)) continue;
+    const pid_t pid = pid_of(entry->d_name);
+    if (pid == 0 || pid == getpid() || !is_alive(pid)) continue;
     bytes += read_host_bytes(std::string(folder) + "/" + entry->d_name);
   }
   closedir(entries);
