@@ -12,6 +12,7 @@ from typing import Any
 
 from transit.errors import BudgetError
 from transit.runtime import job
+from transit.runtime.budget import problems_of
 from transit.runtime.devices import visible_devices
 from transit.runtime.preload import shim_variables
 from transit.runtime.runs import Run
@@ -50,13 +51,7 @@ class Paged:
             found.append(f"{failures} allocations were left to the driver")
         if failures := process.transfer_failures:
             found.append(f"{failures} transfers failed")
-        if process.gpu_peak_bytes > self.gpu_memory_bytes:
-            found.append(
-                f"{format_bytes(process.gpu_peak_bytes)} were on the GPU at once, more "
-                f"than the budget: {format_bytes(process.passed_peak_bytes)} at most "
-                "were left to the driver, and cannot be moved"
-            )
-        return found
+        return found + problems_of(process)
 
     def to_json(self) -> dict[str, Any]:
         """Return the versioned status report."""
@@ -72,6 +67,7 @@ def paging_variables(
     run_dir: Path,
     gpu_memory_bytes: int,
     *,
+    host_memory_bytes: int,
     prefetch: bool,
     strict: bool,
     simulated_gpu: bool,
@@ -80,14 +76,19 @@ def paging_variables(
     variables = shim_variables(run_dir) | {
         "TRANSIT_PAGING_BYTES": str(gpu_memory_bytes),
         "TRANSIT_PAGING_AHEAD": str(int(prefetch)),
+        "TRANSIT_HOST_MEMORY_BYTES": str(host_memory_bytes),
     }
     if strict:
         variables["TRANSIT_STRICT"] = "1"
     return variables | (simulated_variables() if simulated_gpu else {})
 
 
-def budget_bytes(size: MemorySize, *, simulated_gpu: bool) -> int:
-    """Return a budget in bytes, a share being one of the smallest GPU here.
+def budget_bytes(
+    size: MemorySize, headroom: MemorySize | None = None, *, simulated_gpu: bool
+) -> int:
+    """Return a budget in bytes, shares being of the smallest GPU here.
+
+    Less the headroom, for what the driver takes itself.
 
     Raises
     ------
@@ -104,10 +105,12 @@ def budget_bytes(size: MemorySize, *, simulated_gpu: bool) -> int:
             "seen; transit doctor says why"
         )
     budget = size.bytes_of(memory_bytes or 0)
+    if headroom:
+        budget -= headroom.bytes_of(memory_bytes or 0)
     if budget < SMALLEST_BUDGET_BYTES:
         raise BudgetError(
-            f"--gpu-memory is {format_bytes(budget)}, and memory moves in pieces of "
-            f"{format_bytes(SMALLEST_BUDGET_BYTES)}; give more"
+            f"--gpu-memory leaves {format_bytes(budget)}, and memory moves in pieces "
+            f"of {format_bytes(SMALLEST_BUDGET_BYTES)}; give more"
         )
     if memory_bytes is not None and budget > memory_bytes:
         raise BudgetError(
@@ -121,6 +124,7 @@ def run_paged(
     command: Sequence[str],
     gpu_memory_bytes: int,
     *,
+    host_memory_bytes: int,
     prefetch: bool = False,
     strict: bool = False,
     simulated_gpu: bool = False,
@@ -133,6 +137,8 @@ def run_paged(
         The job: a program and its arguments.
     gpu_memory_bytes
         What each process of it may have on the GPU.
+    host_memory_bytes
+        What all of them may have of this machine's memory behind that.
     prefetch
         Bring ahead, beside other work, what was used next the last time. Right only for
         kernels that use no memory but what their launches name.
@@ -146,6 +152,7 @@ def run_paged(
         variables = paging_variables(
             run_dir,
             gpu_memory_bytes,
+            host_memory_bytes=host_memory_bytes,
             prefetch=prefetch,
             strict=strict,
             simulated_gpu=simulated_gpu,

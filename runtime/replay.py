@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transit.errors import PlanError
-from transit.runtime import flat_plan, job
+from transit.runtime import budget, flat_plan, job
 from transit.runtime.devices import visible_devices
 from transit.runtime.preload import shim_variables
 from transit.runtime.runs import Run
@@ -48,6 +48,11 @@ class Replay:
                 found += _rank_problems(rank, len(rank_plan.allocations), statuses)
                 if rank_plan.iteration.sequence is not None:
                     found += _window_problems(rank, statuses)
+        found += [
+            f"rank {process.rank}, process {process.pid}: {problem}"
+            for process in self.processes
+            for problem in budget.problems_of(process)
+        ]
         planned = set(self.plan.rank_numbers)
         extra = sorted({p.rank for p in self.processes} - planned)
         if extra:
@@ -136,12 +141,18 @@ def _window_problems(rank: int, statuses: Sequence[ProcessStatus]) -> list[str]:
 
 
 def replay_variables(
-    run_dir: Path, *, backend: str, strict: bool, simulated_gpu: bool
+    run_dir: Path,
+    *,
+    backend: str,
+    host_memory_bytes: int,
+    strict: bool,
+    simulated_gpu: bool,
 ) -> dict[str, str]:
     """Return the variables that make a job replay the flat plans of a run folder."""
     variables = shim_variables(run_dir) | {
         "TRANSIT_PLAN_DIR": str(run_dir / "plan"),
         "TRANSIT_BACKEND": backend,
+        "TRANSIT_HOST_MEMORY_BYTES": str(host_memory_bytes),
     }
     if strict:
         variables["TRANSIT_STRICT"] = "1"
@@ -152,6 +163,7 @@ def replay(
     plan: Plan,
     command: Sequence[str],
     *,
+    host_memory_bytes: int,
     backend: str = "vmm",
     strict: bool = False,
     simulated_gpu: bool = False,
@@ -166,6 +178,8 @@ def replay(
         The placements, as `transit.compiler.plan.load` returns them.
     command
         The job: a program and its arguments.
+    host_memory_bytes
+        What all its processes may have of this machine's memory for what is planned.
     backend
         ``vmm`` or ``uvm``.
     strict
@@ -178,10 +192,16 @@ def replay(
         Enact windows on a real GPU too.
     """
     refuse_windows(plan, backend, simulated_gpu=simulated_gpu, try_windows=try_windows)
+    if warning := budget.check_host_memory(_host_needs(plan), host_memory_bytes):
+        log.warning("%s", warning)
     with tempfile.TemporaryDirectory(prefix="transit-replay-") as temporary:
         run_dir = Path(temporary)
         variables = replay_variables(
-            run_dir, backend=backend, strict=strict, simulated_gpu=simulated_gpu
+            run_dir,
+            backend=backend,
+            host_memory_bytes=host_memory_bytes,
+            strict=strict,
+            simulated_gpu=simulated_gpu,
         )
         if not any_gpu:
             check_gpu(plan, simulated_gpu=simulated_gpu)
@@ -198,6 +218,20 @@ def replay(
         return Replay(
             plan=plan, run=run, exit_code=exit_code, processes=read_run(run_dir)
         )
+
+
+def _host_needs(plan: Plan) -> list[int]:
+    """Return what each rank has in host memory, if all of it is alive at once."""
+    return [
+        sum(
+            placed.bytes
+            for allocation in rank_plan.allocations
+            for placed in allocation.placements
+            if placed.placement != "resident"
+        )
+        for rank_plan in plan.ranks
+        for _ in rank_plan.ranks
+    ]
 
 
 def refuse_windows(

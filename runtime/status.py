@@ -34,7 +34,18 @@ COUNTERS = (
     "zero_copy_peak_bytes",
     "passed_bytes",
     "passed_peak_bytes",
+    "spare_bytes",
+    "gpu_bytes",
     "gpu_peak_bytes",
+    "budget_bytes",
+    "budget_excesses",
+    "budget_excess_peak_bytes",
+    "host_bytes",
+    "host_peak_bytes",
+    "host_limit_bytes",
+    "host_refusals",
+    "card_bytes",
+    "card_taken_bytes",
     "kernel_launches",
     "graph_launches",
     "copies",
@@ -113,7 +124,18 @@ class ProcessStatus:
     zero_copy_peak_bytes: int
     passed_bytes: int
     passed_peak_bytes: int
+    spare_bytes: int
+    gpu_bytes: int
     gpu_peak_bytes: int
+    budget_bytes: int
+    budget_excesses: int
+    budget_excess_peak_bytes: int
+    host_bytes: int
+    host_peak_bytes: int
+    host_limit_bytes: int
+    host_refusals: int
+    card_bytes: int
+    card_taken_bytes: int
     kernel_launches: int
     graph_launches: int
     copies: int

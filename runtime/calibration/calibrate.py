@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from transit.compiler.machine import BackendName
 from transit.errors import MachineError
-from transit.runtime.calibration import host, uvm, vmm
+from transit.runtime import host_memory
+from transit.runtime.calibration import uvm, vmm
 from transit.runtime.calibration.copies import copies
 from transit.runtime.calibration.gpu import Gpu
 from transit.runtime.calibration.measurement import Measurement
@@ -56,7 +57,7 @@ def calibrate(ordinal: int, on_step: Callable[[str], None]) -> Calibration:
             gpu_name=gpu.name,
             driver_version=gpu.driver_version,
             gpu_memory_bytes=gpu.free_bytes(),
-            host_memory_bytes=host.available_bytes(),
+            host_memory_bytes=host_memory.available_bytes(),
         )
         block = _block_bytes(found)
         on_step("GPU memory")

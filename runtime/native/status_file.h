@@ -47,7 +47,28 @@ struct StatusFile {
   uint64_t zero_copy_peak_bytes;
   uint64_t passed_bytes;
   uint64_t passed_peak_bytes;
-  uint64_t gpu_peak_bytes;  // of resident and passed at once
+  uint64_t spare_bytes;  // of the GPU, that windows or paging keep for what comes next
+  uint64_t gpu_bytes;    // resident, passed and spare, on all GPUs of the process
+  uint64_t gpu_peak_bytes;
+
+  // What one GPU may have of these (0: as much as there is), how often more was added
+  // than that, and the most that was too much.
+  uint64_t budget_bytes;
+  uint64_t budget_excesses;
+  uint64_t budget_excess_peak_bytes;
+
+  // Host memory behind zero-copy and windowed memory, what the job's processes on this
+  // machine may have of it together (0: as much as there is), and how many allocations
+  // were refused for it.
+  uint64_t host_bytes;
+  uint64_t host_peak_bytes;
+  uint64_t host_limit_bytes;
+  uint64_t host_refusals;
+
+  // The GPU of the first allocation, just before it: what it has, and what was taken by
+  // contexts, their code, and other processes.
+  uint64_t card_bytes;
+  uint64_t card_taken_bytes;
 
   // Work submitted, as the hooks saw it.
   uint64_t kernel_launches;
@@ -84,6 +105,6 @@ struct StatusFile {
   char message[256];            // first failure, in words; empty if none
 };
 
-static_assert(sizeof(StatusFile) == 32 + (34 + kNumLapTimes) * 8 + 256);
+static_assert(sizeof(StatusFile) == 32 + (45 + kNumLapTimes) * 8 + 256);
 
 }  // namespace transit

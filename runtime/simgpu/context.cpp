@@ -52,6 +52,7 @@ void tell_of(Context& context) {
 }
 
 Context& add_context(std::unique_ptr<Context>& owner, Device& device, unsigned flags) {
+  take_context_memory(device);
   owner = std::make_unique<Context>(device, flags);
   Context& context = *owner;
   {
@@ -77,6 +78,7 @@ void destroy(Context& context) {
     notify(&Observer::context_destroyed, context.handle());
   }
   release_memory_of(context);
+  give_back_context_memory(context.device);
   context.alive = false;
 }
 
@@ -188,6 +190,7 @@ DRIVER_API(cuDevicePrimaryCtxRetain, (CUcontext * handle, CUdevice ordinal),
   if (!device.primary) {
     add_context(device.primary, device, device.primary_flags);
   } else if (!device.primary->alive.exchange(true)) {
+    take_context_memory(device);
     tell_of(*device.primary);
   }
   ++device.primary_references;

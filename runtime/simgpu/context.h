@@ -56,6 +56,10 @@ struct Device {
 const std::vector<std::unique_ptr<Device>>& devices();
 Device& find_device(CUdevice ordinal);
 
+// TRANSIT_SIM_CONTEXT_MEMORY: what a context takes of its device.
+void take_context_memory(const Device& device);
+void give_back_context_memory(const Device& device);
+
 // Every context there ever was, in order of creation.
 std::vector<Context*> all_contexts();
 Context& find_context(CUcontext handle);

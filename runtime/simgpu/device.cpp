@@ -1,6 +1,7 @@
 // cuInit and what a device says about itself.
 #include <dlfcn.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -11,6 +12,7 @@
 
 #include "call.h"
 #include "context.h"
+#include "memory.h"
 #include "process.h"
 
 namespace simgpu {
@@ -34,16 +36,27 @@ size_t parse_bytes(const char* text) {
   return known && fits && *text != '-' ? number << shift : 0;
 }
 
-size_t memory_bytes() {
-  const char* variable = std::getenv("TRANSIT_SIM_GPU_MEMORY");
-  if (!variable || !*variable) return kDefaultMemoryBytes;
+size_t bytes_of(const char* name, size_t otherwise) {
+  const char* variable = std::getenv(name);
+  if (!variable || !*variable) return otherwise;
   const size_t bytes = parse_bytes(variable);
   if (bytes == 0)
-    std::fprintf(stderr,
-                 "transit simulated GPU: TRANSIT_SIM_GPU_MEMORY: '%s' is not a size "
-                 "such as 512MiB or 2GiB; using 4GiB\n",
-                 variable);
-  return bytes ? bytes : kDefaultMemoryBytes;
+    std::fprintf(
+        stderr,
+        "transit simulated GPU: %s: '%s' is not a size such as 512MiB or 2GiB; "
+        "using %zu bytes\n",
+        name, variable, otherwise);
+  return bytes ? bytes : otherwise;
+}
+
+size_t memory_bytes() {
+  return bytes_of("TRANSIT_SIM_GPU_MEMORY", kDefaultMemoryBytes);
+}
+
+// What a driver keeps for a context's own ends.
+size_t context_bytes() {
+  static const size_t bytes = bytes_of("TRANSIT_SIM_CONTEXT_MEMORY", 0);
+  return bytes;
 }
 
 int device_count() {
@@ -156,6 +169,24 @@ CUuuid uuid_of(const Device& device) {
 }
 
 }  // namespace
+
+size_t host_memory_bytes() {
+  static const size_t bytes = bytes_of("TRANSIT_SIM_HOST_MEMORY",
+                                       static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
+                                           static_cast<size_t>(sysconf(_SC_PAGESIZE)));
+  return bytes;
+}
+
+void take_context_memory(const Device& device) {
+  std::vector<UvmActivity> happened;
+  const std::lock_guard lock(memory_mutex());
+  require(charge(device.ordinal, context_bytes(), happened), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+void give_back_context_memory(const Device& device) {
+  const std::lock_guard lock(memory_mutex());
+  used_bytes(device.ordinal) -= context_bytes();
+}
 
 const std::vector<std::unique_ptr<Device>>& devices() {
   static const auto* all = [] {

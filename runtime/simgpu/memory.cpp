@@ -2,7 +2,6 @@
 
 #include <cupti_activity.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "call.h"
 #include "context.h"
@@ -190,11 +189,6 @@ uintptr_t map_aligned(size_t bytes, size_t alignment, int protection) {
   if (start + reserved > tail)
     munmap(reinterpret_cast<void*>(tail), start + reserved - tail);
   return base;
-}
-
-size_t host_memory_bytes() {
-  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
-         static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
 }  // namespace simgpu

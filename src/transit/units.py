@@ -53,7 +53,7 @@ def parse_size(text: str) -> MemorySize:
         raise BudgetError(f"{text!r} is not a size; write 40GiB, 512MiB or 80%")
     size = MemorySize(float(match["number"]), unit)
     if not 0 < size.bytes_of(MAX_BYTES) <= MAX_BYTES:
-        raise BudgetError(f"{text!r} is not a possible amount of GPU memory")
+        raise BudgetError(f"{text!r} is not a possible amount of memory")
     return size
 
 

@@ -123,6 +123,22 @@ def test_show_knows_the_kernels(recorded: Recorded, run_transit: RunTransit) -> 
     assert {"matmul", "adam", "tanh_forward"} <= names
 
 
+def test_a_plan_that_needs_more_host_memory_is_refused(
+    recorded: Recorded, run_transit: RunTransit, tmp_path: Path
+) -> None:
+    path = tmp_path / "plan.json"
+    plan = compile_plan(run_transit, recorded.trace, path, "--gpu-memory", "70%")
+    options = ["replay", "--plan", path, "--simulated-gpu", "--host-memory"]
+    need_bytes = plan.summary.zero_copy_bytes
+    enough = run_transit([*options, str(need_bytes), "--", *layers(steps=2)])
+    assert enough.returncode == 0, enough.stderr
+    assert "of host memory of " in enough.stderr
+    little = run_transit([*options, str(need_bytes - 1), "--", *layers(steps=2)])
+    assert little.returncode == 1
+    assert "give more --host-memory" in little.stderr
+    assert little.stdout == ""
+
+
 def test_a_larger_job_than_recorded_is_noticed(
     recorded: Recorded, run_transit: RunTransit, tmp_path: Path
 ) -> None:

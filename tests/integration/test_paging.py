@@ -239,17 +239,6 @@ def test_without_events_or_gates_work_is_waited_for(
     assert status.transfer_failures == 0
 
 
-def test_without_host_memory_an_allocation_is_the_drivers(
-    job: Job, tmp_path: Path
-) -> None:
-    env = {"TRANSIT_SIM_FAIL": "cuMemHostAlloc:*=2"}
-    status = FOUR.run(job, tmp_path, laps(CYCLE, 2), 8, env=env)
-    assert status.placement_failures == 4
-    assert "cuMemHostAlloc" in status.message
-    assert status.passed_peak_bytes == 8 * PIECE
-    assert status.windowed_peak_bytes == 0
-
-
 def test_kernels_may_follow_pointers(job: Job) -> None:
     """No launch names the rows: they stay where they are, and in reach."""
     _, [status] = job(str(GATHERING_JOB), env=paging(5, ahead=False) | SLOW)

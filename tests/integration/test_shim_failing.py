@@ -153,7 +153,6 @@ def test_strict_ends_a_job_whose_plan_is_bad(job: Job) -> None:
 @pytest.mark.parametrize(
     ("backend", "failing"),
     [
-        ("vmm", "cuMemCreate"),
         ("vmm", "cuMemMap"),
         ("vmm", "cuMemSetAccess"),
         ("vmm", "cuMemAddressReserve"),

@@ -87,14 +87,6 @@ def test_a_stream_that_cannot_wait_is_waited_for(
     assert status.gates > 0
 
 
-def test_without_pinned_memory_nothing_is_windowed(job: Job, tmp_path: Path) -> None:
-    env = {"TRANSIT_SIM_FAIL": "cuMemHostAlloc:*=2"}
-    status = JOB.run(job, tmp_path, laps(ITERATION, LAPS), env)
-    assert status.placement_failures == 2
-    assert "cuMemHostAlloc" in status.message
-    assert status.windowed_bytes == status.h2d_bytes == 0
-
-
 def test_without_room_a_chunk_stays_at_home(job: Job, tmp_path: Path) -> None:
     # B and C are resident and leave A one piece of the two that it takes.
     windowed = WindowedJob(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from transit.errors import MachineError
-from transit.runtime.calibration import host
 from transit.runtime.calibration.calibrate import Calibration, Measurements
 from transit.runtime.calibration.measurement import Measurement, measure, split_fixed
 from transit.runtime.calibration.profile import profile_of
@@ -141,27 +138,3 @@ def test_the_first_run_does_not_count() -> None:
     assert (measurement.piece_bytes, measurement.piece_ns) == (100, 50.0)
     assert measurement.spread == 1.0
     assert len(prepared) == 6
-
-
-@pytest.mark.parametrize(
-    ("limit", "expected"),
-    [
-        (None, 4 << 30),
-        ("max\n", 4 << 30),
-        ("1073741824\n", 1 << 30),
-        ("9" * 19, 4 << 30),
-    ],
-)
-def test_a_container_has_no_more_host_memory_than_its_limit(
-    limit: str | None,
-    expected: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    meminfo, cgroup = tmp_path / "meminfo", tmp_path / "memory.max"
-    meminfo.write_text("MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\nHuge: 0\n")
-    if limit is not None:
-        cgroup.write_text(limit)
-    monkeypatch.setattr(host, "MEMINFO", meminfo)
-    monkeypatch.setattr(host, "CGROUP_LIMIT", cgroup)
-    assert host.available_bytes() == expected

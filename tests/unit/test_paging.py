@@ -35,7 +35,12 @@ def test_a_job_that_was_paged_has_no_problems(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"gpu_peak_bytes": BUDGET_BYTES + 1}, "more than the budget"),
+        ({"budget_excesses": 2, "budget_excess_peak_bytes": MIB}, "by up to 1.00 MiB"),
+        ({"host_refusals": 4}, "4 allocations were refused"),
+        (
+            {"budget_bytes": 30, "card_bytes": 32, "card_taken_bytes": 3},
+            "does not fit",
+        ),
         ({"state": ShimState.PASS_THROUGH}, "not paged"),
         ({"placement_failures": 2}, "2 allocations were left to the driver"),
         ({"transfer_failures": 3}, "3 transfers failed"),
@@ -64,3 +69,10 @@ def test_a_share_is_of_the_smallest_gpu(
     for text, words in [("3GiB", "the GPU has"), ("1MiB", "give more")]:
         with pytest.raises(BudgetError, match=words):
             budget_bytes(parse_size(text), simulated_gpu=True)
+
+
+def test_headroom_is_not_for_the_job(native_libs: Path) -> None:
+    size, headroom = parse_size("64MiB"), parse_size("16MiB")
+    assert budget_bytes(size, headroom, simulated_gpu=True) == 48 * MIB
+    with pytest.raises(BudgetError, match="leaves"):
+        budget_bytes(size, size, simulated_gpu=True)

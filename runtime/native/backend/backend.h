@@ -13,6 +13,7 @@ namespace transit {
 struct Outcome {
   CUresult result = CUDA_SUCCESS;
   const char* what = nullptr;
+  bool is_out_of_host_memory = false;
 
   bool ok() const { return result == CUDA_SUCCESS; }
 };

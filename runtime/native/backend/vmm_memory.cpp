@@ -38,8 +38,11 @@ Outcome PhysicalMemory::create(Location location, CUdevice device, uint64_t byte
   properties.location = location_of(location, device);
   const CUresult result = driver().cuMemCreate(&handle_, bytes, &properties, 0);
   if (result != CUDA_SUCCESS) {
-    return {result, location == Location::kHost ? "no pinned host memory (cuMemCreate)"
-                                                : "no device memory (cuMemCreate)"};
+    const bool is_on_host = location == Location::kHost;
+    return {result,
+            is_on_host ? "no pinned host memory (cuMemCreate)"
+                       : "no device memory (cuMemCreate)",
+            is_on_host && result == CUDA_ERROR_OUT_OF_MEMORY};
   }
   device_ = device;
   bytes_ = bytes;

@@ -27,7 +27,6 @@
   CALL(cuMemAdvise_v2)                         \
   CALL(cuMemCreate)                            \
   CALL(cuMemGetAllocationPropertiesFromHandle) \
-  CALL(cuMemGetInfo_v2)                        \
   CALL(cuMemPrefetchAsync_v2)                  \
   CALL(cuMemRelease)                           \
   CALL(cuMemSetAccess)                         \

@@ -16,7 +16,13 @@ namespace transit::events {
 CUresult on_mem_alloc(CUdeviceptr* address, size_t bytes, const void* caller);
 CUresult on_mem_free(CUdeviceptr address);
 
-// The driver did the rest, and these follow it: after an allocation that succeeded,
+// What the job may still allocate, of what it may have.
+CUresult on_mem_get_info(size_t* free_bytes, size_t* total_bytes);
+
+// The driver does the rest. This comes before it allocates memory of the GPU,
+void before_alloc(size_t bytes);
+
+// and these follow it: after an allocation that succeeded,
 // before a free.
 void on_alloc(TransitAllocationApi api, CUdeviceptr address, size_t bytes,
               const void* caller);

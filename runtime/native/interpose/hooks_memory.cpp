@@ -39,6 +39,7 @@ TRANSIT_HOOK CUresult cuMemFree_v2(CUdeviceptr address) {
 TRANSIT_HOOK CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch,
                                          size_t width, size_t height,
                                          unsigned element_bytes) {
+  events::before_alloc(width * height);
   const CUresult result =
       call(driver().cuMemAllocPitch_v2, address, pitch, width, height, element_bytes);
   if (result == CUDA_SUCCESS) {
@@ -58,6 +59,7 @@ TRANSIT_HOOK CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes,
 
 #define ALLOC_ASYNC(symbol)                                                           \
   TRANSIT_HOOK CUresult symbol(CUdeviceptr* address, size_t bytes, CUstream stream) { \
+    events::before_alloc(bytes);                                                      \
     const CUresult result = call(driver().symbol, address, bytes, stream);            \
     if (result == CUDA_SUCCESS) {                                                     \
       events::on_alloc(TRANSIT_API_ASYNC, *address, bytes, CALLER);                   \
@@ -70,6 +72,7 @@ ALLOC_ASYNC(cuMemAllocAsync_ptsz)
 #define ALLOC_FROM_POOL(symbol)                                                       \
   TRANSIT_HOOK CUresult symbol(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, \
                                CUstream stream) {                                     \
+    events::before_alloc(bytes);                                                      \
     const CUresult result = call(driver().symbol, address, bytes, pool, stream);      \
     if (result == CUDA_SUCCESS) {                                                     \
       events::on_alloc(TRANSIT_API_ASYNC, *address, bytes, CALLER);                   \
@@ -120,6 +123,10 @@ TRANSIT_HOOK CUresult cuMemAllocHost_v2(void** host, size_t bytes) {
 TRANSIT_HOOK CUresult cuMemFreeHost(void* host) {
   events::on_free(as_address(host));
   return call(driver().cuMemFreeHost, host);
+}
+
+TRANSIT_HOOK CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
+  return events::on_mem_get_info(free_bytes, total_bytes);
 }
 
 // With several handles under one allocation the driver knows only the piece.

@@ -59,6 +59,7 @@ void start_replay() {
   std::string error;
   const Plan* plan = Plan::load(path, settings().rank, &error);
   if (plan == nullptr) return pass_through(path + ": " + error);
+  status::set_budget(plan->gpu_memory_bytes());
   g_replay.store(new Replay{plan, choice.backend.release()});
   status::set_state(ShimState::kReplaying, choice.kind);
   log::info("replaying %s with %s", path.c_str(), settings().backend);
@@ -69,6 +70,7 @@ void start_paging() {
     return pass_through(
         "the driver does not tell functions' parameters: paging takes CUDA 12.4");
   }
+  status::set_budget(settings().paging_bytes);
   g_is_paging.store(true);
   status::set_state(ShimState::kPaging, BackendKind::kVmm);
   log::info("paging within %" PRIu64 " bytes", settings().paging_bytes);
@@ -76,6 +78,7 @@ void start_paging() {
 
 void start_once() {
   status::create(settings().run_dir, settings().rank);
+  status::add(&StatusFile::host_limit_bytes, settings().host_memory_bytes);
   pthread_atfork(nullptr, nullptr, become_inert);
   if (settings().plan_dir != nullptr) return start_replay();
   if (settings().paging_bytes != 0) return start_paging();

@@ -8,9 +8,10 @@
 #include "runtime/native/lifecycle/process.h"
 #include "runtime/native/memory/audited.h"
 #include "runtime/native/memory/caller.h"
+#include "runtime/native/memory/memory_info.h"
 #include "runtime/native/memory/placer.h"
 #include "runtime/native/memory/registry.h"
-#include "runtime/native/paging/paging.h"
+#include "runtime/native/windows/windows.h"
 
 namespace transit::events {
 namespace {
@@ -56,11 +57,12 @@ CUresult on_mem_alloc(CUdeviceptr* address, size_t bytes, const void* caller) {
   const CUdevice device = current_device();
   // The driver has its own words for these.
   if (address == nullptr || bytes == 0 || device < 0) return real(address, bytes);
+  note_card();
   const char* module = module_of(caller);
   if (!keeps_its_memory(module)) {
     return allocate_movable(device, bytes, module, address);
   }
-  paging::make_room(bytes);
+  windows::make_room(bytes);
   const CUresult result = real(address, bytes);
   if (result == CUDA_SUCCESS) {
     Allocation allocation;
@@ -85,6 +87,11 @@ CUresult on_mem_free(CUdeviceptr address) {
   }
   if (allocation) count_free(*allocation);
   return real(address);
+}
+
+void before_alloc(size_t bytes) {
+  const Entry entry;
+  if (entry.is_from_job()) windows::make_room(bytes);
 }
 
 void on_alloc(TransitAllocationApi api, CUdeviceptr address, size_t bytes,
@@ -132,6 +139,19 @@ void on_unmap(CUdeviceptr address, size_t bytes) {
        Registry::instance().take_within(address, bytes)) {
     count_free(allocation);
   }
+}
+
+CUresult on_mem_get_info(size_t* free_bytes, size_t* total_bytes) {
+  const auto real = driver().cuMemGetInfo_v2;
+  if (real == nullptr) return CUDA_ERROR_NOT_FOUND;
+  const Entry entry;
+  const CUresult result = real(free_bytes, total_bytes);
+  if (result != CUDA_SUCCESS || !entry.is_from_job()) return result;
+  const auto info = memory_info(current_device(), *free_bytes);
+  if (!info) return result;
+  *free_bytes = info->free_bytes;
+  *total_bytes = info->total_bytes;
+  return result;
 }
 
 std::optional<Extent> find_placed(CUdeviceptr address) {

@@ -8,8 +8,10 @@
 #include "runtime/native/interpose/driver.h"
 #include "runtime/native/lifecycle/log.h"
 #include "runtime/native/lifecycle/process.h"
+#include "runtime/native/lifecycle/settings.h"
 #include "runtime/native/memory/audited.h"
 #include "runtime/native/memory/captures.h"
+#include "runtime/native/memory/host_memory.h"
 #include "runtime/native/memory/recorded_addresses.h"
 #include "runtime/native/paging/paging.h"
 #include "runtime/native/status/status.h"
@@ -78,10 +80,22 @@ void report_unplaced(const Allocation& allocation, const Outcome& outcome) {
                allocation.bytes, outcome.what, error_name(outcome.result));
 }
 
-// False if the plan cannot be kept for this one.
-bool place(const FlatAllocation& planned, Allocation* allocation) {
-  driver().cuCtxGetCurrent(&allocation->context);
-  const DriverScope scope(allocation->context);
+// To be found by the job as it finds that a card is full.
+CUresult refuse(const Allocation& allocation, uint64_t host_bytes,
+                const Outcome& outcome) {
+  status::add(&StatusFile::host_refusals);
+  log::failure("allocation of %" PRIu64
+               " bytes on device %d refused as out of memory: it takes %" PRIu64
+               " bytes of host memory: %s; this process has %" PRIu64
+               ", and all of the job may have %" PRIu64
+               " (0: no bound); give more --host-memory if there is more, or let the "
+               "job use less",
+               allocation.bytes, allocation.device, host_bytes, outcome.what,
+               status::get(&StatusFile::host_bytes), settings().host_memory_bytes);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+Outcome place(const FlatAllocation& planned, Allocation* allocation) {
   const Ranges ranges = replay()->plan->ranges_of(planned);
   CUdeviceptr address = recorded_addresses::take(planned);
   const bool is_at_recorded_address = address != 0;
@@ -95,26 +109,44 @@ bool place(const FlatAllocation& planned, Allocation* allocation) {
   }
   if (!outcome.ok()) {
     if (is_at_recorded_address) recorded_addresses::give_back(planned);
-    report_unplaced(*allocation, outcome);
-    return false;
+    return outcome;
   }
   allocation->address = address;
   allocation->placed = &planned;
   allocation->is_at_recorded_address = is_at_recorded_address;
-  return true;
+  return outcome;
 }
 
-// False if it cannot be paged.
-bool page(Allocation* allocation) {
-  driver().cuCtxGetCurrent(&allocation->context);
-  const DriverScope scope(allocation->context);
+Outcome page(Allocation* allocation) {
   CUdeviceptr address = 0;
   const Outcome outcome =
       paging::allocate(allocation->device, allocation->bytes, &address);
-  if (!outcome.ok()) report_unplaced(*allocation, outcome);
   allocation->address = address;
   allocation->is_paged = outcome.ok();
-  return outcome.ok();
+  return outcome;
+}
+
+// As planned, or paged without a plan.
+Outcome allocate_placed(const FlatAllocation* planned, uint64_t host_bytes,
+                        Allocation* allocation) {
+  if (!host_memory::take(host_bytes)) {
+    return {CUDA_ERROR_OUT_OF_MEMORY, "more than is left of --host-memory", true};
+  }
+  driver().cuCtxGetCurrent(&allocation->context);
+  const DriverScope scope(allocation->context);
+  const Outcome outcome =
+      planned != nullptr ? place(*planned, allocation) : page(allocation);
+  if (outcome.ok()) {
+    allocation->host_bytes = host_bytes;
+  } else {
+    host_memory::give_back(host_bytes);
+  }
+  return outcome;
+}
+
+uint64_t host_bytes_for(const FlatAllocation* planned, uint64_t bytes) {
+  return planned != nullptr ? replay()->plan->ranges_of(*planned).host_bytes()
+                            : round_up_to_piece(bytes);
 }
 
 // By the driver, or for an audit in its stead.
@@ -129,7 +161,7 @@ CUresult allocate_unplaced(Allocation* allocation) {
     result = served.result;
     if (served.is_managed) allocation->api = TRANSIT_API_AUDITED;
   } else {
-    paging::make_room(allocation->bytes);
+    windows::make_room(allocation->bytes);
     result = driver().cuMemAlloc_v2(&address, allocation->bytes);
   }
   allocation->address = address;
@@ -176,9 +208,13 @@ CUresult allocate_movable(CUdevice device, uint64_t bytes, const char* caller,
   allocation.caller = caller;
   allocation.is_movable = true;
   const FlatAllocation* planned = find_planned(device, bytes);
-  const bool is_placed = planned != nullptr ? place(*planned, &allocation)
-                                            : paging::takes(bytes) && page(&allocation);
-  if (!is_placed) {
+  if (planned != nullptr || paging::takes(bytes)) {
+    const uint64_t host_bytes = host_bytes_for(planned, bytes);
+    const Outcome outcome = allocate_placed(planned, host_bytes, &allocation);
+    if (outcome.is_out_of_host_memory) return refuse(allocation, host_bytes, outcome);
+    if (!outcome.ok()) report_unplaced(allocation, outcome);
+  }
+  if (!allocation.is_placed()) {
     const CUresult result = allocate_unplaced(&allocation);
     if (result != CUDA_SUCCESS) return result;
   }
@@ -213,33 +249,36 @@ void count_alloc(const Allocation& allocation) {
   const uint64_t bytes = round_up_to_piece(allocation.bytes);
   if (allocation.placed != nullptr) {
     const Ranges ranges = replay()->plan->ranges_of(*allocation.placed);
-    status::add_bytes(&StatusFile::resident_bytes, &StatusFile::resident_peak_bytes,
-                      ranges.bytes(Placement::kResident));
+    status::add_gpu_bytes(allocation.device, &StatusFile::resident_bytes,
+                          &StatusFile::resident_peak_bytes,
+                          ranges.bytes(Placement::kResident));
     status::add_bytes(&StatusFile::zero_copy_bytes, &StatusFile::zero_copy_peak_bytes,
                       ranges.bytes(Placement::kZeroCopy));
   } else if (is_resident(allocation)) {
-    status::add_bytes(&StatusFile::resident_bytes, &StatusFile::resident_peak_bytes,
-                      bytes);
+    status::add_gpu_bytes(allocation.device, &StatusFile::resident_bytes,
+                          &StatusFile::resident_peak_bytes, bytes);
   } else if (allocation.is_on_device && !allocation.is_paged) {
     status::add(&StatusFile::allocations_passed);
-    status::add_bytes(&StatusFile::passed_bytes, &StatusFile::passed_peak_bytes,
-                      allocation.bytes);
+    status::add_gpu_bytes(allocation.device, &StatusFile::passed_bytes,
+                          &StatusFile::passed_peak_bytes, allocation.bytes);
   }
   if (allocation.is_movable) status::add(&StatusFile::allocations_seen);
 }
 
 void count_free(const Allocation& allocation) {
+  host_memory::give_back(allocation.host_bytes);
   const uint64_t bytes = round_up_to_piece(allocation.bytes);
   if (allocation.placed != nullptr) {
     const Ranges ranges = replay()->plan->ranges_of(*allocation.placed);
-    status::subtract_bytes(&StatusFile::resident_bytes,
-                           ranges.bytes(Placement::kResident));
+    status::subtract_gpu_bytes(allocation.device, &StatusFile::resident_bytes,
+                               ranges.bytes(Placement::kResident));
     status::subtract_bytes(&StatusFile::zero_copy_bytes,
                            ranges.bytes(Placement::kZeroCopy));
   } else if (is_resident(allocation)) {
-    status::subtract_bytes(&StatusFile::resident_bytes, bytes);
+    status::subtract_gpu_bytes(allocation.device, &StatusFile::resident_bytes, bytes);
   } else if (allocation.is_on_device && !allocation.is_paged) {
-    status::subtract_bytes(&StatusFile::passed_bytes, allocation.bytes);
+    status::subtract_gpu_bytes(allocation.device, &StatusFile::passed_bytes,
+                               allocation.bytes);
   }
   if (allocation.is_movable) {
     status::add(&StatusFile::frees_seen);

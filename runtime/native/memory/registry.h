@@ -30,6 +30,7 @@ struct Allocation {
   const FlatAllocation* placed = nullptr;  // by a backend, as this says
   bool is_at_recorded_address = false;     // see recorded_addresses.h
   bool is_paged = false;                   // by paging/
+  uint64_t host_bytes = 0;                 // of host memory behind it
   CUcontext context = nullptr;             // it was placed in
 
   uint32_t id = 0;                       // set by the registry

@@ -91,6 +91,7 @@ void Pager::make_room(uint64_t bytes) {
     const Seat& seat = *page->seat;
     if (!seat.will_be_on_gpu()) Transfers::wait(seat, seat.num_asked);
   }
+  transfers_.make_room(bytes);
 }
 
 void Pager::before(const Work& work) {

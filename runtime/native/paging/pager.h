@@ -43,14 +43,12 @@ class Pager : public Follower {
   // The device no longer uses it.
   void remove(CUdeviceptr address);
 
-  // For the driver: waits until it is there, as far as it can be made.
-  void make_room(uint64_t bytes);
-
   void before(const Work& work) override;
   void after() override;
   void await_moves() override;
   void forget_stream(CUstream stream) override;
   void prepare_capture(CUstream stream) override;
+  void make_room(uint64_t bytes) override;
 
  private:
   void note(const Work& work);

@@ -58,8 +58,8 @@ Outcome allocate(CUdevice device, uint64_t bytes, CUdeviceptr* address) {
 
 void release(CUdeviceptr address) { pager()->remove(address); }
 
-void make_room(uint64_t bytes) {
-  if (is_paging() && pager() != nullptr) pager()->make_room(bytes);
+bool is_on(CUdevice device) {
+  return is_paging() && (pager() == nullptr || pager()->device() == device);
 }
 
 }  // namespace transit::paging

@@ -16,7 +16,7 @@ Outcome allocate(CUdevice device, uint64_t bytes, CUdeviceptr* address);
 // When the device no longer uses it.
 void release(CUdeviceptr address);
 
-// Before the driver is asked for memory of the GPU.
-void make_room(uint64_t bytes);
+// Whether what is allocated there is paged.
+bool is_on(CUdevice device);
 
 }  // namespace transit::paging

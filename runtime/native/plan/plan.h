@@ -34,6 +34,11 @@ struct Ranges {
   const FlatRange* begin() const { return first; }
   const FlatRange* end() const { return first + count; }
   uint64_t bytes(Placement placement) const;
+
+  // That host memory is behind, whether they are used there or not.
+  uint64_t host_bytes() const {
+    return bytes(Placement::kZeroCopy) + bytes(Placement::kWindowed);
+  }
 };
 
 template <typename T>

@@ -14,6 +14,14 @@ namespace {
 
 StatusFile g_in_memory{};
 
+// By device: the file has their sum.
+constexpr unsigned kMostDevices = 64;
+uint64_t g_gpu_bytes[kMostDevices];
+
+uint64_t* gpu_bytes_of(int device) {
+  return &g_gpu_bytes[static_cast<unsigned>(device) % kMostDevices];
+}
+
 void write_header(StatusFile* page, uint32_t rank) {
   memcpy(page->magic, kStatusMagic, sizeof(page->magic));
   page->version = kStatusVersion;
@@ -54,14 +62,37 @@ void add_bytes(uint64_t StatusFile::* now, uint64_t StatusFile::* peak,
                uint64_t bytes) {
   StatusFile* page = g_page.load(std::memory_order_relaxed);
   raise(&(page->*peak), __atomic_add_fetch(&(page->*now), bytes, __ATOMIC_RELAXED));
-  raise(&page->gpu_peak_bytes,
-        get(&StatusFile::resident_bytes) + get(&StatusFile::passed_bytes));
 }
 
 void subtract_bytes(uint64_t StatusFile::* now, uint64_t bytes) {
   StatusFile* page = g_page.load(std::memory_order_relaxed);
   __atomic_fetch_sub(&(page->*now), bytes, __ATOMIC_RELAXED);
 }
+
+void add_gpu_bytes(int device, uint64_t StatusFile::* now, uint64_t StatusFile::* peak,
+                   uint64_t bytes) {
+  add_bytes(now, peak, bytes);
+  add_bytes(&StatusFile::gpu_bytes, &StatusFile::gpu_peak_bytes, bytes);
+  const uint64_t taken =
+      __atomic_add_fetch(gpu_bytes_of(device), bytes, __ATOMIC_RELAXED);
+  const uint64_t budget = get(&StatusFile::budget_bytes);
+  if (budget == 0 || bytes == 0 || taken <= budget) return;
+  add(&StatusFile::budget_excesses);
+  StatusFile* page = g_page.load(std::memory_order_relaxed);
+  raise(&page->budget_excess_peak_bytes, taken - budget);
+}
+
+void subtract_gpu_bytes(int device, uint64_t StatusFile::* now, uint64_t bytes) {
+  subtract_bytes(now, bytes);
+  subtract_bytes(&StatusFile::gpu_bytes, bytes);
+  __atomic_fetch_sub(gpu_bytes_of(device), bytes, __ATOMIC_RELAXED);
+}
+
+uint64_t gpu_bytes(int device) {
+  return __atomic_load_n(gpu_bytes_of(device), __ATOMIC_RELAXED);
+}
+
+void set_budget(uint64_t bytes) { add(&StatusFile::budget_bytes, bytes); }
 
 void add_lap(uint64_t duration_ns) {
   StatusFile* page = g_page.load(std::memory_order_relaxed);

@@ -23,6 +23,17 @@ inline uint64_t get(uint64_t StatusFile::* counter) {
 void add_bytes(uint64_t StatusFile::* now, uint64_t StatusFile::* peak, uint64_t bytes);
 void subtract_bytes(uint64_t StatusFile::* now, uint64_t bytes);
 
+// As these, for memory of a GPU: each change is checked against the budget.
+void add_gpu_bytes(int device, uint64_t StatusFile::* now, uint64_t StatusFile::* peak,
+                   uint64_t bytes);
+void subtract_gpu_bytes(int device, uint64_t StatusFile::* now, uint64_t bytes);
+
+// Resident, passed and spare memory of a GPU.
+uint64_t gpu_bytes(int device);
+
+// For each GPU; to be called once, before all else is counted.
+void set_budget(uint64_t bytes);
+
 // One caller at a time.
 void add_lap(uint64_t duration_ns);
 

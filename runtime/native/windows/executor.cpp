@@ -97,6 +97,8 @@ void Executor::remove(const FlatAllocation& allocation) {
   }
 }
 
+void Executor::make_room(uint64_t bytes) { transfers_.make_room(bytes); }
+
 void Executor::before(const Work& work) {
   const CUstream stream = stream_of(work);
   if (captures::holds(stream)) return hold_still(work);

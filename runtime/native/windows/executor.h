@@ -38,6 +38,7 @@ class Executor : public Follower {
   void await_moves() override;
   void forget_stream(CUstream stream) override;
   void prepare_capture(CUstream stream) override;
+  void make_room(uint64_t bytes) override;
 
  private:
   void follow(const Work& work);

@@ -22,6 +22,10 @@ class Follower {
   // then.
   virtual void forget_stream(CUstream stream) = 0;
   virtual void prepare_capture(CUstream stream) = 0;
+
+  // The driver is about to be asked for so much memory of the GPU: returns when there
+  // is room, as far as it can be made.
+  virtual void make_room(uint64_t bytes) = 0;
 };
 
 }  // namespace transit

@@ -16,7 +16,7 @@ Outcome open_seats(Transfers& transfers, CUdevice device, CUdeviceptr address,
     if (!outcome.ok()) return outcome;
     seat->num_done = transfers.take_counter();
     if (seat->num_done == nullptr) {
-      return {CUDA_ERROR_OUT_OF_MEMORY, "no pinned memory (cuMemHostAlloc)"};
+      return {CUDA_ERROR_OUT_OF_MEMORY, "no pinned memory (cuMemHostAlloc)", true};
     }
     status::add_bytes(&StatusFile::windowed_bytes, &StatusFile::windowed_peak_bytes,
                       chunk_bytes);

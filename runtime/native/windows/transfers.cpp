@@ -46,7 +46,8 @@ Transfers::Transfers(CUcontext context, CUdevice device, uint64_t budget_bytes,
       device_(device),
       budget_bytes_(budget_bytes),
       own_bytes_(own_bytes),
-      reservations_(std::move(reservations)) {
+      reservations_(std::move(reservations)),
+      spare_(device) {
   std::thread([this] { work(); }).detach();
 }
 
@@ -215,7 +216,7 @@ bool Transfers::has_room(const QueuedLoad& load) const {
   if (taken + bytes > budget_bytes_) return false;
   if (load.is_in_turn) return bytes_here_ + passed + bytes <= own_bytes_;
   if (load.gated) return taken + bytes + awaited_before(load) <= budget_bytes_;
-  const uint64_t others = taken - std::min(taken, bytes_here_);
+  const uint64_t others = taken - std::min(taken, bytes_here_.load());
   return reservations_.is_free(bytes, begin_of(load), load.due, budget_bytes_ - others);
 }
 
@@ -258,11 +259,8 @@ bool Transfers::begin_load(Lock& lock) {
 void Transfers::enter(const QueuedLoad& load) {
   Chunk& chunk = load.seat->chunk;
   if (chunk.is_on_gpu()) return done(load.seat);
-  status::add_bytes(&StatusFile::resident_bytes, &StatusFile::resident_peak_bytes,
-                    chunk.bytes());
   const Outcome entered = bring_memory(chunk);
   if (!entered.ok()) {
-    status::subtract_bytes(&StatusFile::resident_bytes, chunk.bytes());
     report("load", entered);
     go_home_if_nowhere(chunk);
     return done(load.seat);
@@ -286,17 +284,38 @@ void Transfers::enter(const QueuedLoad& load) {
 Outcome Transfers::bring_memory(Chunk& chunk) {
   PhysicalMemory memory;
   if (!spare_.take(chunk.bytes(), &memory)) {
-    spare_.keep(bytes_to_spare(chunk.bytes()));
-    const Outcome created = memory.create(Location::kDevice, device_, chunk.bytes());
-    if (!created.ok()) return created;
+    const Outcome made = make_memory(chunk.bytes(), &memory);
+    if (!made.ok()) return made;
   }
-  return chunk.go_to_gpu(std::move(memory));
+  const Outcome entered = chunk.go_to_gpu(std::move(memory));
+  if (!entered.ok()) {
+    status::subtract_gpu_bytes(device_, &StatusFile::resident_bytes, chunk.bytes());
+  }
+  return entered;
 }
 
-// Of what is never for anything else, beside chunks on the GPU and so much more.
+// Counted before it is there, and not there any more before others may have it.
+Outcome Transfers::make_memory(uint64_t bytes, PhysicalMemory* memory) {
+  spare_.keep(bytes_to_spare(bytes));
+  status::add_gpu_bytes(device_, &StatusFile::resident_bytes,
+                        &StatusFile::resident_peak_bytes, bytes);
+  const Outcome created = memory->create(Location::kDevice, device_, bytes);
+  if (!created.ok()) {
+    status::subtract_gpu_bytes(device_, &StatusFile::resident_bytes, bytes);
+  }
+  return created;
+}
+
+void Transfers::make_room(uint64_t bytes) { spare_.keep(bytes_to_spare(bytes)); }
+
+// Of what is never for anything else, and of the budget, beside all that is there and
+// so much more.
 uint64_t Transfers::bytes_to_spare(uint64_t wanted_bytes) const {
-  const uint64_t taken = bytes_here_ + driver_bytes() + wanted_bytes;
-  return own_bytes_ - std::min(own_bytes_, taken);
+  const uint64_t others = driver_bytes() + wanted_bytes;
+  const uint64_t own = bytes_here_ + others;
+  const uint64_t all = status::get(&StatusFile::resident_bytes) + others;
+  return std::min(own_bytes_ - std::min(own_bytes_, own),
+                  budget_bytes_ - std::min(budget_bytes_, all));
 }
 
 bool Transfers::may_begin(const Outgoing& outgoing) {
@@ -386,7 +405,6 @@ void Transfers::leave(Seat* seat, To to) {
   seat->is_home_stale = !left.ok();
   if (!left.ok()) return report("release", left);
   const uint64_t bytes = chunk.bytes();
-  status::subtract_bytes(&StatusFile::resident_bytes, bytes);
   bytes_here_ -= bytes;
   spare_.put(chunk.take_memory());
   spare_.keep(bytes_to_spare(0));

@@ -95,6 +95,10 @@ class Transfers {
   // As `gate`, for the caller.
   static void wait(const Seat& seat, uint32_t number);
 
+  // Gives memory that no chunk has back to the driver, which is to be asked for so
+  // much.
+  void make_room(uint64_t bytes);
+
   // For Seat::num_done; null if there is no pinned memory.
   uint32_t* take_counter();
   void give_back(uint32_t* counter);
@@ -143,6 +147,7 @@ class Transfers {
 
   void enter(const QueuedLoad& load);
   Outcome bring_memory(Chunk& chunk);
+  Outcome make_memory(uint64_t bytes, PhysicalMemory* memory);
   uint64_t bytes_to_spare(uint64_t wanted_bytes) const;
   void leave(Seat* seat, To to);
   uint64_t begin_of(const QueuedLoad& load) const;
@@ -160,12 +165,13 @@ class Transfers {
   std::deque<Milestone> milestones_;  // which the job has not reached
   std::vector<uint32_t*> spare_counters_;
 
+  SpareMemory spare_;
+  std::atomic<uint64_t> bytes_here_{0};  // of chunks on the GPU; of the working thread
+
   // Of the working thread.
   CUstream load_stream_ = nullptr, store_stream_ = nullptr;
   std::deque<Copy> copies_in_, copies_out_;
-  SpareMemory spare_;
-  uint64_t reached_ = 0;     // by the job, at least
-  uint64_t bytes_here_ = 0;  // of chunks on the GPU
+  uint64_t reached_ = 0;  // by the job, at least
   Clock::time_point last_progress_;
 };
 

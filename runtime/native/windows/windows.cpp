@@ -85,6 +85,10 @@ void await_moves() {
   if (is_on()) follower()->await_moves();
 }
 
+void make_room(uint64_t bytes) {
+  if (is_on()) follower()->make_room(bytes);
+}
+
 void forget_stream(CUstream stream) {
   if (is_on()) follower()->forget_stream(stream);
 }

@@ -30,6 +30,9 @@ void after();
 // Before the driver loads code.
 void await_moves();
 
+// Before the driver is asked for memory of the GPU.
+void make_room(uint64_t bytes);
+
 // Before a stream is destroyed, or captured.
 void forget_stream(CUstream stream);
 void prepare_capture(CUstream stream);

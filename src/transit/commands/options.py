@@ -23,6 +23,16 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Rows = Annotated[
     int, typer.Option(min=1, envvar="TRANSIT_ROWS", help="Rows per table.")
 ]
+HostMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--host-memory",
+        metavar="SIZE",
+        envvar="TRANSIT_HOST_MEMORY",
+        help="Host memory for what is not on the GPU, of all processes together; "
+        "default: what is available at the start. 80% is a share of that.",
+    ),
+]
 DryRun = Annotated[
     bool,
     typer.Option("--dry-run", help="Print the environment and the command only."),

@@ -13,6 +13,7 @@ import typer
 from transit.commands.options import (
     DryRun,
     Force,
+    HostMemory,
     JobCommand,
     SimulatedGpu,
     print_dry_run,
@@ -47,6 +48,7 @@ def replay(
             help="vmm: mapped chunks, exact; uvm: managed memory and advice.",
         ),
     ] = Backend.VMM,
+    host_memory: HostMemory = None,
     strict: Annotated[
         bool,
         typer.Option(
@@ -84,15 +86,18 @@ def replay(
     """
     from transit.compiler.plan import load
     from transit.files import refuse_existing, write_text
+    from transit.runtime.host_memory import bound_bytes
     from transit.runtime.replay import replay as run_replay
     from transit.runtime.replay import replay_variables
 
     job_command = required_command(command)
     loaded = load(plan)
+    host_memory_bytes = bound_bytes(host_memory)
     if dry_run:
         variables = replay_variables(
             Path("/tmp/transit-replay-XXXXXXXX"),
             backend=backend.value,
+            host_memory_bytes=host_memory_bytes,
             strict=strict,
             simulated_gpu=simulated_gpu,
         )
@@ -104,6 +109,7 @@ def replay(
         loaded,
         job_command,
         backend=backend.value,
+        host_memory_bytes=host_memory_bytes,
         strict=strict,
         simulated_gpu=simulated_gpu,
         any_gpu=any_gpu,
@@ -119,6 +125,8 @@ def replay(
 
 def _tell(result: Replay) -> list[str]:
     """Say what the shim did, and what it did not."""
+    from transit.runtime.budget import describe
+
     # Launchers such as torchrun ask CUDA how many GPUs there are, and leave it at that.
     for process in (p for p in result.processes if p.is_busy):
         log.info(
@@ -133,6 +141,7 @@ def _tell(result: Replay) -> list[str]:
             process.allocations_unmatched,
             process.launches_seen,
         )
+        log.info("rank %d (pid %d): %s", process.rank, process.pid, describe(process))
         if process.windowed_peak_bytes:
             log.info(
                 "rank %d (pid %d): windows: %s came and went, %s copied to the GPU and "

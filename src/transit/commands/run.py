@@ -12,6 +12,7 @@ import typer
 from transit.commands.options import (
     DryRun,
     Force,
+    HostMemory,
     JobCommand,
     SimulatedGpu,
     print_dry_run,
@@ -36,6 +37,15 @@ def run(
         ),
     ],
     command: JobCommand = None,
+    headroom: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            envvar="TRANSIT_HEADROOM",
+            help="Of --gpu-memory, what the driver takes itself: contexts, code.",
+        ),
+    ] = None,
+    host_memory: HostMemory = None,
     prefetch: Annotated[
         bool,
         typer.Option(
@@ -71,17 +81,24 @@ def run(
     Example: transit run --gpu-memory 40GiB -- python train.py
     """
     from transit.files import refuse_existing, write_text
+    from transit.runtime.host_memory import bound_bytes
     from transit.runtime.paging import budget_bytes, paging_variables, run_paged
 
     job_command = required_command(command)
     size = parse_size(gpu_memory)
     if status:
         refuse_existing(status, overwrite=force)
-    budget = budget_bytes(size, simulated_gpu=simulated_gpu)
+    budget = budget_bytes(
+        size,
+        parse_size(headroom) if headroom else None,
+        simulated_gpu=simulated_gpu,
+    )
+    host_memory_bytes = bound_bytes(host_memory)
     if dry_run:
         variables = paging_variables(
             Path("/tmp/transit-run-XXXXXXXX"),
             budget,
+            host_memory_bytes=host_memory_bytes,
             prefetch=prefetch,
             strict=strict,
             simulated_gpu=simulated_gpu,
@@ -96,6 +113,7 @@ def run(
     result = run_paged(
         job_command,
         budget,
+        host_memory_bytes=host_memory_bytes,
         prefetch=prefetch,
         strict=strict,
         simulated_gpu=simulated_gpu,
@@ -110,6 +128,8 @@ def run(
 
 def _tell(result: Paged) -> list[str]:
     """Say what moved, and what did not work."""
+    from transit.runtime.budget import describe
+
     busy = [process for process in result.processes if process.is_busy]
     for process in busy:
         log.info(
@@ -124,6 +144,7 @@ def _tell(result: Paged) -> list[str]:
             format_bytes(process.d2h_bytes),
             format_ns(process.held_back_ns),
         )
+        log.info("rank %d (pid %d): %s", process.rank, process.pid, describe(process))
         if process.loads_without_room:
             log.info(
                 "rank %d (pid %d): %d times a chunk was used in host memory, as there "

@@ -85,7 +85,8 @@ def _facts(process: ProcessStatus, before: Look, after: Look) -> dict[str, str |
     return {
         "GPU memory": _gpu_memory(process, after.run.gpu_memory_bytes),
         "host memory": f"{format_bytes(process.zero_copy_bytes)} zero-copy, "
-        f"{format_bytes(process.windowed_bytes)} that can leave the GPU",
+        f"{format_bytes(process.windowed_bytes)} that can leave the GPU; of "
+        f"{format_bytes(process.host_limit_bytes)} for the job",
         "link": _link(rate),
         "step": _step(process, expected) if has_plan else None,
         "stalls": f"{process.gates:,} waits of streams for chunks under way; threads "
