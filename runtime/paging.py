@@ -31,6 +31,7 @@ class Paged:
     gpu_memory_bytes: int
     exit_code: int
     processes: list[ProcessStatus]
+    policy: str | None = None  # of managed memory; None: on mapped chunks
 
     def problems(self) -> list[str]:
         """Say what was not as asked for; empty if all was."""
@@ -64,6 +65,7 @@ class Paged:
             self.processes,
             exit_code=self.exit_code,
             gpu_memory_bytes=self.gpu_memory_bytes,
+            policy=self.policy,
             problems=self.problems(),
         )
 
@@ -72,6 +74,7 @@ def paging_variables(
     run_dir: Path,
     gpu_memory_bytes: int,
     *,
+    policy: str | None,
     prefetch: bool,
     strict: bool,
     simulated_gpu: bool,
@@ -81,6 +84,8 @@ def paging_variables(
         "TRANSIT_PAGING_BYTES": str(gpu_memory_bytes),
         "TRANSIT_PAGING_AHEAD": str(int(prefetch)),
     }
+    if policy:
+        variables["TRANSIT_PAGING_POLICY"] = policy
     if strict:
         variables["TRANSIT_STRICT"] = "1"
     return variables | (simulated_variables() if simulated_gpu else {})
@@ -121,6 +126,7 @@ def run_paged(
     command: Sequence[str],
     gpu_memory_bytes: int,
     *,
+    policy: str | None = None,
     prefetch: bool = False,
     strict: bool = False,
     simulated_gpu: bool = False,
@@ -133,9 +139,12 @@ def run_paged(
         The job: a program and its arguments.
     gpu_memory_bytes
         What each process of it may have on the GPU.
+    policy
+        Make its memory managed memory, that comes and goes by this policy: ``base``,
+        ``prefetch`` or ``advise``.
     prefetch
-        Bring ahead, beside other work, what was used next the last time. Right only for
-        kernels that use no memory but what their launches name.
+        Without a policy: bring ahead, beside other work, what was used next the last
+        time. Right only for kernels that use no memory but what their launches name.
     strict
         Memory that cannot be paged ends the job.
     simulated_gpu
@@ -146,6 +155,7 @@ def run_paged(
         variables = paging_variables(
             run_dir,
             gpu_memory_bytes,
+            policy=policy,
             prefetch=prefetch,
             strict=strict,
             simulated_gpu=simulated_gpu,
@@ -158,6 +168,7 @@ def run_paged(
         exit_code = job.run(command, job.full_environment(variables))
         return Paged(
             gpu_memory_bytes=gpu_memory_bytes,
+            policy=policy,
             exit_code=exit_code,
             processes=read_run(run_dir),
         )

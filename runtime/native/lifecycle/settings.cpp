@@ -70,6 +70,7 @@ const Settings& settings() {
       bytes_of_gib("TRANSIT_AUDIT_GIB"),
       bytes_of("TRANSIT_PAGING_BYTES"),
       is_on("TRANSIT_PAGING_AHEAD"),
+      copy_of("TRANSIT_PAGING_POLICY"),
       is_on("TRANSIT_STRICT"),
       is_on("TRANSIT_LOG"),
   };

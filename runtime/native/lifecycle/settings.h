@@ -15,6 +15,7 @@ struct Settings {
   uint64_t audit_bytes;   // of managed memory at most; 0: as the card has room
   uint64_t paging_bytes;  // the budget of a job without a plan; 0: nothing is paged
   bool paging_ahead;
+  const char* paging_policy;  // as given; null if unset
   bool strict;
   bool log;
 };
