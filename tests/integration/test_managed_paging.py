@@ -116,8 +116,8 @@ def test_what_was_used_least_recently_goes(
     steps += [scale(C, D), COUNT, scale(B, B), COUNT, scale(A, A)]
     _, counts = FOUR.run_managed(job, tmp_path, steps, 6, policy)
     came = [counted.migrated_in_bytes // PIECE for counted in counts]
-    # A was left out when D was uploaded, D when A came back.
-    assert came == [0, 6, 8, 8, 10] or came == [0, 2, 4, 4, 6]
+    # There is room for three: each of the first goes for the next one, then A for D.
+    assert came == [0, 6, 8, 8, 10]
 
 
 @pytest.mark.parametrize("policy", MOVING)
@@ -142,6 +142,7 @@ def test_what_lies_together_moves_in_one_call(job: Job, tmp_path: Path) -> None:
         job, tmp_path, steps, budget, "prefetch", env=env
     )
     assert status.transfer_failures == 1
+    assert status.h2d_bytes > 0
     assert status.h2d_bytes % (3 * CHUNK_PIECES * PIECE) == 0
     assert status.d2h_bytes % (3 * CHUNK_PIECES * PIECE) == 0
     assert counted.most_used_bytes <= budget * PIECE
@@ -180,8 +181,10 @@ def test_memory_is_freed_while_it_is_moved(
 ) -> None:
     cycle = [scale(A, A), scale(C, C), scale(B, B), free(1), alloc(1), scale(D, B)]
     cycle += [scale(A, C, stream=1), free(3), alloc(3)]
-    status, _ = FOUR.run_managed(job, tmp_path, laps(cycle, 5), 4, policy, env=SLOW)
-    assert status.gpu_peak_bytes <= 4 * PIECE
+    status, [counted] = FOUR.run_managed(
+        job, tmp_path, laps(cycle, 5), 4, policy, env=SLOW
+    )
+    assert counted.most_used_bytes <= status.gpu_peak_bytes <= 4 * PIECE
 
 
 @pytest.mark.parametrize("policy", POLICIES)
