@@ -32,6 +32,7 @@ class Paged:
     gpu_memory_bytes: int
     exit_code: int
     processes: list[ProcessStatus]
+    policy: str | None = None  # of managed memory; None: on mapped chunks
 
     def problems(self) -> list[str]:
         """Say what was not as asked for; empty if all was."""
@@ -59,6 +60,7 @@ class Paged:
             self.processes,
             exit_code=self.exit_code,
             gpu_memory_bytes=self.gpu_memory_bytes,
+            policy=self.policy,
             problems=self.problems(),
         )
 
@@ -68,6 +70,7 @@ def paging_variables(
     gpu_memory_bytes: int,
     *,
     host_memory_bytes: int,
+    policy: str | None,
     prefetch: bool,
     strict: bool,
     simulated_gpu: bool,
@@ -78,6 +81,8 @@ def paging_variables(
         "TRANSIT_PAGING_AHEAD": str(int(prefetch)),
         "TRANSIT_HOST_MEMORY_BYTES": str(host_memory_bytes),
     }
+    if policy:
+        variables["TRANSIT_PAGING_POLICY"] = policy
     if strict:
         variables["TRANSIT_STRICT"] = "1"
     return variables | (simulated_variables() if simulated_gpu else {})
@@ -125,6 +130,7 @@ def run_paged(
     gpu_memory_bytes: int,
     *,
     host_memory_bytes: int,
+    policy: str | None = None,
     prefetch: bool = False,
     strict: bool = False,
     simulated_gpu: bool = False,
@@ -139,9 +145,12 @@ def run_paged(
         What each process of it may have on the GPU.
     host_memory_bytes
         What all of them may have of this machine's memory behind that.
+    policy
+        Make its memory managed memory, that comes and goes by this policy: ``base``,
+        ``prefetch`` or ``advise``.
     prefetch
-        Bring ahead, beside other work, what was used next the last time. Right only for
-        kernels that use no memory but what their launches name.
+        Without a policy: bring ahead, beside other work, what was used next the last
+        time. Right only for kernels that use no memory but what their launches name.
     strict
         Memory that cannot be paged ends the job.
     simulated_gpu
@@ -153,6 +162,7 @@ def run_paged(
             run_dir,
             gpu_memory_bytes,
             host_memory_bytes=host_memory_bytes,
+            policy=policy,
             prefetch=prefetch,
             strict=strict,
             simulated_gpu=simulated_gpu,
@@ -165,6 +175,7 @@ def run_paged(
         exit_code = job.run(command, job.full_environment(variables))
         return Paged(
             gpu_memory_bytes=gpu_memory_bytes,
+            policy=policy,
             exit_code=exit_code,
             processes=read_run(run_dir),
         )

@@ -25,6 +25,7 @@ JOB_VARIABLES = frozenset(
         "TRANSIT_LOG",
         "TRANSIT_PAGING_AHEAD",
         "TRANSIT_PAGING_BYTES",
+        "TRANSIT_PAGING_POLICY",
         "TRANSIT_PLAN_DIR",
         "TRANSIT_RUN_DIR",
         "TRANSIT_SKIP",

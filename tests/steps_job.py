@@ -157,6 +157,13 @@ class Job:
         )
         print(line, file=sys.stderr)
 
+    def print_counters(self) -> None:
+        """Say what the simulated GPU counted: its `Counters`, in turn."""
+        counters = (ctypes.c_uint64 * 16)()
+        self.synchronize()
+        ctypes.CDLL("libcuda.so.1").simgpu_get_counters(counters)
+        print("counters:", *counters, file=sys.stderr)
+
     def capture(self, steps: list[Step]) -> None:
         """Record a graph, and launch it."""
         self.gpus[0].begin_capture()

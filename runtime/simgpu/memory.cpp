@@ -81,6 +81,8 @@ bool charge(int device, size_t bytes, std::vector<UvmActivity>& happened) {
   while (used_bytes(device) > capacity - bytes)
     if (!evict_page(device, happened)) return false;
   used_bytes(device) += bytes;
+  uint64_t& most = counters().most_used_bytes;
+  most = std::max<uint64_t>(most, used_bytes(device));
   return true;
 }
 

@@ -59,6 +59,7 @@ struct Counters {
   uint64_t migrated_in_bytes;   // managed pages that came to a device
   uint64_t migrated_out_bytes;  // and that left it
   uint64_t evicted_bytes;       // part of the above: pushed out by other memory
+  uint64_t most_used_bytes;     // of a device, at once
 };
 
 // The lock of everything below; the functions say whether the caller holds it.

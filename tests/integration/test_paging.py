@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 
 import pytest
 from conftest import RunTransit
-from paged_jobs import CHUNK_PIECES, PagedJob, paging
+from paged_jobs import (
+    CHUNK_PIECES,
+    CYCLE,
+    FOUR,
+    GATHERING_JOB,
+    SLOW,
+    UPPER_A,
+    A,
+    B,
+    C,
+    D,
+    PagedJob,
+    any_steps,
+    paging,
+)
 from shim_job import PIECE, Job, script
 from simulated_job import layers, parameter_hash, plain_hash
 from windowed_plans import Step, alloc, copy, free, laps, scale, upload, zero
-
-SLOW = {"TRANSIT_SIM_SLOW_COPY_US": "3000"}
-GATHERING_JOB = Path(__file__).parents[1] / "pointer_array_job.py"
-A, B, C, D = ((buffer, 0, 2) for buffer in range(4))
-UPPER_A = (0, 1, 1)
-FOUR = PagedJob((2, 2, 2, 2))
-CYCLE = [scale(A, A), scale(B, A), scale(C, B), scale(D, C), scale(A, D)]
 
 
 @pytest.fixture(params=[False, True], ids=["between work", "ahead"])
@@ -164,46 +171,10 @@ def test_much_work_behind_what_is_on_its_way(
 def test_any_job(seed: int, ahead: bool, job: Job, tmp_path: Path) -> None:
     random = Random(seed)
     pieces = [random.randint(1, 4) for _ in range(6)]
-    steps = list(_any_steps(random, pieces, 120))
+    steps = list(any_steps(random, pieces, 120))
     budget = random.randint(max(pieces), sum(pieces))
     slow = {"TRANSIT_SIM_SLOW_COPY_US": random.choice(["0", "1500"])}
     PagedJob(pieces).run(job, tmp_path, steps, budget, ahead=ahead, env=slow)
-
-
-def _any_steps(random: Random, pieces: Sequence[int], count: int) -> list[Step]:
-    """Make up work on two streams: it is ordered where it shares a buffer."""
-
-    def part() -> tuple[int, int, int]:
-        buffer = random.randrange(len(pieces))
-        first = random.randrange(pieces[buffer])
-        return buffer, first, 1
-
-    steps: list[Step] = []
-    period = [
-        random.choice(
-            [
-                scale(part(), part(), random.random()),
-                scale(part(), part(), random.random()),
-                copy(part(), part()),
-                upload(part(), random.randrange(99)),
-                zero(part()),
-                {"op": "download", "source": part()},
-            ]
-        )
-        for _ in range(random.randint(5, 15))
-    ]
-    while len(steps) < count:
-        steps += period
-        if random.random() < 0.4:
-            buffer = random.randrange(len(pieces))
-            steps += [free(buffer), alloc(buffer)]
-        if random.random() < 0.3:
-            steps += [{"op": "synchronize"}, scale(part(), part(), 0.5, stream=1)]
-            steps += [{"op": "synchronize"}]
-        if random.random() < 0.2:
-            inside = [scale(part(), part()), zero(part())]
-            steps += [{"op": "capture", "steps": inside}]
-    return steps
 
 
 # When memory first comes, or the first lap is on its way.

@@ -85,11 +85,13 @@ def test_surface_is_frozen() -> None:
         ],
         "status": ["--interval", "--json", "--watch"],
         "run": [
+            "--backend",
             "--dry-run",
             "--force",
             "--gpu-memory",
             "--headroom",
             "--host-memory",
+            "--policy",
             "--prefetch",
             "--simulated-gpu",
             "--status",
@@ -137,6 +139,14 @@ def test_version(flag: str) -> None:
         (["replay", "--", "true"], "--plan"),
         (["run", "--gpu-memory", "1GiB"], "the job's command is missing"),
         (["run", "--", "true"], "--gpu-memory"),
+        (
+            ["run", "--gpu-memory", "1GiB", "--policy", "base", "true"],
+            "--policy is for --backend uvm",
+        ),
+        (
+            ["run", "--gpu-memory", "1GiB", "--backend", "uvm", "--prefetch", "true"],
+            "--policy prefetch",
+        ),
         (["compile", "--gpu-memory", "1GiB"], "trace"),
         (["frobnicate"], "frobnicate"),
         (["record", "--iterations", "-1", "--", "true"], "--iterations"),

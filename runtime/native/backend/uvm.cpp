@@ -1,16 +1,11 @@
 // Placements by advice on managed memory. Where the pages really are is the driver's
 // business: advice is followed as long as the card has room for what prefers it.
 #include "runtime/native/backend/backend.h"
+#include "runtime/native/backend/managed_memory.h"
 #include "runtime/native/interpose/driver.h"
 
 namespace transit {
 namespace {
-
-CUmemLocation on_device(CUdevice device) {
-  return {CU_MEM_LOCATION_TYPE_DEVICE, device};
-}
-
-CUmemLocation on_host() { return {CU_MEM_LOCATION_TYPE_HOST, 0}; }
 
 // A stream of its own: prefetching on a stream that is being captured would break the
 // capture, and the job's other streams have better things to wait for.
@@ -25,8 +20,7 @@ class SideStream {
 
   CUresult prefetch_to_host(CUdeviceptr address, uint64_t bytes) {
     if (result_ != CUDA_SUCCESS) return result_;
-    const CUresult result =
-        driver().cuMemPrefetchAsync_v2(address, bytes, on_host(), 0, stream_);
+    const CUresult result = managed::prefetch_to_host(address, bytes, stream_);
     return result != CUDA_SUCCESS ? result : driver().cuStreamSynchronize(stream_);
   }
 
@@ -35,19 +29,10 @@ class SideStream {
   CUresult result_;
 };
 
-CUresult keep_resident(CUdevice device, CUdeviceptr address, uint64_t bytes) {
-  return driver().cuMemAdvise_v2(address, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
-                                 on_device(device));
-}
-
 // The prefetch fills the pages now: by GPU faults, later, it costs as much per page as
 // a whole iteration can lose.
 CUresult keep_on_host(CUdevice device, CUdeviceptr address, uint64_t bytes) {
-  CUresult result = driver().cuMemAdvise_v2(
-      address, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, on_host());
-  if (result != CUDA_SUCCESS) return result;
-  result = driver().cuMemAdvise_v2(address, bytes, CU_MEM_ADVISE_SET_ACCESSED_BY,
-                                   on_device(device));
+  const CUresult result = managed::prefer_host(device, address, bytes);
   return result != CUDA_SUCCESS ? result
                                 : SideStream().prefetch_to_host(address, bytes);
 }
@@ -57,17 +42,8 @@ CUresult keep_on_host(CUdevice device, CUdeviceptr address, uint64_t bytes) {
 void end_access_from_device(CUdevice device, Ranges ranges, CUdeviceptr base) {
   for (const FlatRange& range : ranges) {
     if (range.placement != static_cast<uint32_t>(Placement::kZeroCopy)) continue;
-    driver().cuMemAdvise_v2(base + range.offset, range.bytes,
-                            CU_MEM_ADVISE_UNSET_ACCESSED_BY, on_device(device));
+    managed::prefer_nothing(device, base + range.offset, range.bytes);
   }
-}
-
-// Without concurrent access every launch would move all managed memory to the device.
-bool can_place_managed(CUdevice device) {
-  int concurrent = 0;
-  driver().cuDeviceGetAttribute(&concurrent,
-                                CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device);
-  return concurrent != 0 && driver().cuMemAdvise_v2 != nullptr;
 }
 
 class UvmBackend : public Backend {
@@ -75,17 +51,14 @@ class UvmBackend : public Backend {
   // Managed memory has pages only where it was used or prefetched.
   CUdeviceptr reserve(CUdevice device, uint64_t bytes) override {
     CUdeviceptr base = 0;
-    if (!can_place_managed(device)) return 0;
+    if (!managed::check(device).ok()) return 0;
     driver().cuMemAllocManaged(&base, bytes, CU_MEM_ATTACH_GLOBAL);
     return base;
   }
 
   Outcome allocate(CUdevice device, Ranges ranges, CUdeviceptr* address) override {
-    if (!can_place_managed(device)) {
-      return {CUDA_ERROR_NOT_SUPPORTED,
-              "device or driver cannot place managed memory (it takes concurrent "
-              "managed access and CUDA 12.2)"};
-    }
+    const Outcome supported = managed::check(device);
+    if (!supported.ok()) return supported;
     const bool is_reserved = *address != 0;
     const FlatRange& last = ranges.first[ranges.count - 1];
     const CUdeviceptr base =
@@ -96,7 +69,7 @@ class UvmBackend : public Backend {
     for (const FlatRange& range : ranges) {
       const bool resident =
           range.placement == static_cast<uint32_t>(Placement::kResident);
-      const CUresult advised = (resident ? keep_resident : keep_on_host)(
+      const CUresult advised = (resident ? managed::prefer_device : keep_on_host)(
           device, base + range.offset, range.bytes);
       if (advised == CUDA_SUCCESS) continue;
       if (is_reserved) {

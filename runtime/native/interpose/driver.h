@@ -17,6 +17,7 @@
   CALL(cuEventElapsedTime)                     \
   CALL(cuEventQuery)                           \
   CALL(cuEventRecord)                          \
+  CALL(cuEventSynchronize)                     \
   CALL(cuFuncGetName)                          \
   CALL(cuFuncGetParamInfo)                     \
   CALL(cuGetErrorName)                         \
@@ -33,6 +34,7 @@
   CALL(cuStreamCreate)                         \
   CALL(cuStreamIsCapturing)                    \
   CALL(cuStreamSynchronize)                    \
+  CALL(cuStreamWaitEvent)                      \
   CALL(cuStreamWaitValue32_v2)                 \
   CALL(cuThreadExchangeStreamCaptureMode)
 

@@ -9,6 +9,7 @@
 
 #include "runtime/native/lifecycle/log.h"
 #include "runtime/native/lifecycle/settings.h"
+#include "runtime/native/paging/paging.h"
 #include "runtime/native/status/status.h"
 #include "runtime/native/windows/signature.h"
 #include "runtime/native/windows/windows.h"
@@ -71,8 +72,14 @@ void start_paging() {
         "the driver does not tell functions' parameters: paging takes CUDA 12.4");
   }
   status::set_budget(settings().paging_bytes);
+  const auto policy = paging::find_policy(settings().paging_policy);
+  if (!policy) {
+    return pass_through("TRANSIT_PAGING_POLICY must be base, prefetch or advise");
+  }
+  const bool is_managed = *policy != paging::Policy::kOnDemand;
   g_is_paging.store(true);
-  status::set_state(ShimState::kPaging, BackendKind::kVmm);
+  status::set_state(ShimState::kPaging,
+                    is_managed ? BackendKind::kUvm : BackendKind::kVmm);
   log::info("paging within %" PRIu64 " bytes", settings().paging_bytes);
 }
 

@@ -71,6 +71,7 @@ const Settings& settings() {
       bytes_of("TRANSIT_PAGING_BYTES"),
       is_on("TRANSIT_PAGING_AHEAD"),
       bytes_of("TRANSIT_HOST_MEMORY_BYTES"),
+      copy_of("TRANSIT_PAGING_POLICY"),
       is_on("TRANSIT_STRICT"),
       is_on("TRANSIT_LOG"),
   };

@@ -43,4 +43,8 @@ bool holds(CUstream stream) {
          status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+Relaxed::Relaxed() { driver().cuThreadExchangeStreamCaptureMode(&mode_); }
+
+Relaxed::~Relaxed() { driver().cuThreadExchangeStreamCaptureMode(&mode_); }
+
 }  // namespace transit::captures

@@ -24,11 +24,8 @@ namespace {
 class DriverScope {
  public:
   explicit DriverScope(CUcontext context)
-      : pushed_(driver().cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {
-    driver().cuThreadExchangeStreamCaptureMode(&mode_);
-  }
+      : pushed_(driver().cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {}
   ~DriverScope() {
-    driver().cuThreadExchangeStreamCaptureMode(&mode_);
     CUcontext popped = nullptr;
     if (pushed_) driver().cuCtxPopCurrent_v2(&popped);
   }
@@ -37,7 +34,7 @@ class DriverScope {
 
  private:
   const bool pushed_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  const captures::Relaxed relaxed_;
 };
 
 struct Deferred {

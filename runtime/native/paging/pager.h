@@ -16,6 +16,7 @@
 
 #include "runtime/native/paging/address_space.h"
 #include "runtime/native/paging/paged.h"
+#include "runtime/native/paging/paging.h"
 #include "runtime/native/paging/past.h"
 #include "runtime/native/windows/follower.h"
 #include "runtime/native/windows/gates.h"
@@ -25,7 +26,7 @@
 
 namespace transit {
 
-class Pager : public Follower {
+class Pager : public Follower, public paging::MemoryOwner {
  public:
   struct Options {
     uint64_t budget_bytes;
@@ -35,13 +36,9 @@ class Pager : public Follower {
   Pager(const Options& options, CUdevice device, CUcontext context,
         CUdeviceptr lowest_address, uint64_t span_bytes);
 
-  CUdevice device() const { return device_; }
-
   // On the GPU at once, if there is room.
-  Outcome add(uint64_t bytes, CUdeviceptr* address);
-
-  // The device no longer uses it.
-  void remove(CUdeviceptr address);
+  Outcome add(uint64_t bytes, CUdeviceptr* address) override;
+  void remove(CUdeviceptr address) override;
 
   void before(const Work& work) override;
   void after() override;

@@ -58,6 +58,11 @@ bool Event::has_passed() const {
   return has;
 }
 
+void Event::precede(CUstream stream) const {
+  if (driver().cuStreamWaitEvent(stream, event_, 0) == CUDA_SUCCESS) return;
+  driver().cuEventSynchronize(event_);
+}
+
 bool have_passed(const Events& events) {
   return std::all_of(events.begin(), events.end(),
                      [](const auto& event) { return event->has_passed(); });

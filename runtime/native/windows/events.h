@@ -22,6 +22,9 @@ class Event {
 
   bool has_passed() const;
 
+  // What the stream does from now on comes after it.
+  void precede(CUstream stream) const;
+
  private:
   CUevent event_;
   mutable std::atomic<bool> has_passed_{false};

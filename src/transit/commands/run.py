@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,8 +24,24 @@ from transit.units import format_bytes, format_ns, parse_size
 
 if TYPE_CHECKING:
     from transit.runtime.paging import Paged
+    from transit.runtime.status import ProcessStatus
 
 log = logging.getLogger(__name__)
+
+
+class Backend(StrEnum):
+    """What memory is made of that comes and goes."""
+
+    VMM = "vmm"
+    UVM = "uvm"
+
+
+class Policy(StrEnum):
+    """How managed memory comes and goes."""
+
+    BASE = "base"
+    PREFETCH = "prefetch"
+    ADVISE = "advise"
 
 
 def run(
@@ -46,13 +63,31 @@ def run(
         ),
     ] = None,
     host_memory: HostMemory = None,
+    backend: Annotated[
+        Backend,
+        typer.Option(
+            envvar="TRANSIT_BACKEND",
+            help="vmm: mapped chunks, exact; uvm: managed memory, which kernels reach "
+            "wherever it is.",
+        ),
+    ] = Backend.VMM,
+    policy: Annotated[
+        Policy | None,
+        typer.Option(
+            envvar="TRANSIT_PAGING_POLICY",
+            help="Of uvm. base: by page faults; prefetch (unless given): before the "
+            "launch that names it; advise: what is allocated beyond SIZE stays in host "
+            "memory.",
+        ),
+    ] = None,
     prefetch: Annotated[
         bool,
         typer.Option(
             "--prefetch",
             envvar="TRANSIT_PREFETCH",
-            help="Move memory beside other work, and ahead of its use. Only for jobs "
-            "whose kernels follow no pointers in memory: else the numbers go wrong.",
+            help="Of vmm: move memory beside other work, and ahead of its use. Only "
+            "for jobs whose kernels follow no pointers in memory: else the numbers go "
+            "wrong.",
         ),
     ] = False,
     strict: Annotated[
@@ -79,6 +114,8 @@ def run(
     leaves it. Slow, and needs no recording. The job's exit code is returned.
 
     Example: transit run --gpu-memory 40GiB -- python train.py
+
+    Example: transit run --backend uvm --gpu-memory 40GiB -- python train.py
     """
     from transit.files import refuse_existing, write_text
     from transit.runtime.host_memory import bound_bytes
@@ -88,6 +125,7 @@ def run(
     size = parse_size(gpu_memory)
     if status:
         refuse_existing(status, overwrite=force)
+    managed_policy = _managed_policy(backend, policy, prefetch=prefetch)
     budget = budget_bytes(
         size,
         parse_size(headroom) if headroom else None,
@@ -99,6 +137,7 @@ def run(
             Path("/tmp/transit-run-XXXXXXXX"),
             budget,
             host_memory_bytes=host_memory_bytes,
+            policy=managed_policy,
             prefetch=prefetch,
             strict=strict,
             simulated_gpu=simulated_gpu,
@@ -114,6 +153,7 @@ def run(
         job_command,
         budget,
         host_memory_bytes=host_memory_bytes,
+        policy=managed_policy,
         prefetch=prefetch,
         strict=strict,
         simulated_gpu=simulated_gpu,
@@ -126,31 +166,35 @@ def run(
     raise typer.Exit(result.exit_code)
 
 
+def _managed_policy(
+    backend: Backend, policy: Policy | None, *, prefetch: bool
+) -> Policy | None:
+    """Return the policy of managed memory; None for mapped chunks."""
+    if backend is Backend.VMM:
+        if policy:
+            raise typer.BadParameter("--policy is for --backend uvm")
+        return None
+    if prefetch:
+        raise typer.BadParameter(
+            "--prefetch is for --backend vmm; here it is --policy prefetch"
+        )
+    return policy or Policy.PREFETCH
+
+
 def _tell(result: Paged) -> list[str]:
     """Say what moved, and what did not work."""
     from transit.runtime.budget import describe
 
     busy = [process for process in result.processes if process.is_busy]
     for process in busy:
-        log.info(
-            "rank %d (pid %d): at most %s on the GPU at once, of %s; %s could leave; "
-            "%s copied to the GPU and %s back; threads of the job held back for %s",
-            process.rank,
-            process.pid,
-            format_bytes(process.gpu_peak_bytes),
-            format_bytes(result.gpu_memory_bytes),
-            format_bytes(process.windowed_peak_bytes),
-            format_bytes(process.h2d_bytes),
-            format_bytes(process.d2h_bytes),
-            format_ns(process.held_back_ns),
-        )
-        log.info("rank %d (pid %d): %s", process.rank, process.pid, describe(process))
+        name = f"rank {process.rank} (pid {process.pid})"
+        log.info("%s: %s", name, _describe(process, result))
+        log.info("%s: %s", name, describe(process))
         if process.loads_without_room:
             log.info(
-                "rank %d (pid %d): %d times a chunk was used in host memory, as there "
-                "was no room for all that a kernel names: slow; give more --gpu-memory",
-                process.rank,
-                process.pid,
+                "%s: %d times a chunk was used in host memory, as there was no room "
+                "for all that a kernel names: slow; give more --gpu-memory",
+                name,
                 process.loads_without_room,
             )
     problems = result.problems()
@@ -161,3 +205,35 @@ def _tell(result: Paged) -> list[str]:
             "next: a plan moves less, and in time: transit record -o trace -- COMMAND"
         )
     return problems
+
+
+def _describe(process: ProcessStatus, result: Paged) -> str:
+    if result.policy is None:
+        return (
+            f"at most {format_bytes(process.gpu_peak_bytes)} on the GPU at once, of "
+            f"{format_bytes(result.gpu_memory_bytes)}; "
+            f"{format_bytes(process.windowed_peak_bytes)} could leave; "
+            f"{format_bytes(process.h2d_bytes)} copied to the GPU and "
+            f"{format_bytes(process.d2h_bytes)} back; threads of the job held back for "
+            f"{format_ns(process.held_back_ns)}"
+        )
+    return (
+        f"by our account at most {format_bytes(process.gpu_peak_bytes)} on the GPU at "
+        f"once, of {format_bytes(result.gpu_memory_bytes)}; "
+        f"{_describe_moves(process, result.policy)}; what the card really holds is the "
+        "driver's business"
+    )
+
+
+def _describe_moves(process: ProcessStatus, policy: str) -> str:
+    to_gpu, back = format_bytes(process.h2d_bytes), format_bytes(process.d2h_bytes)
+    held_back = f"threads of the job held back for {format_ns(process.held_back_ns)}"
+    if policy == Policy.ADVISE:
+        in_place = format_bytes(process.zero_copy_peak_bytes)
+        return f"at most {in_place} in host memory, used in place"
+    if policy == Policy.BASE:
+        return (
+            f"memory came by faults, which are not counted, and {to_gpu} by "
+            f"prefetches; {back} asked back; {held_back}"
+        )
+    return f"{to_gpu} asked to the GPU and {back} back; {held_back}"

@@ -86,6 +86,7 @@ class Counters(ctypes.Structure):
             "migrated_in_bytes",
             "migrated_out_bytes",
             "evicted_bytes",
+            "most_used_bytes",
         )
     ]
 
