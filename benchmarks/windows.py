@@ -117,7 +117,7 @@ class Windows(Benchmark):
         )  # fmt: skip
         status = plan.with_suffix(".status")
         output = self.transit(
-            "replay", "--plan", plan, "--try-windows", "--status", status, "--force",
+            "replay", "--plan", plan, "--status", status, "--force",
             "--", *job.command(), timeout=job.timeout_s,
         )  # fmt: skip
         run, predicted = Steps.parse(output), json.loads(compiled)

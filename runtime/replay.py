@@ -168,7 +168,6 @@ def replay(
     strict: bool = False,
     simulated_gpu: bool = False,
     any_gpu: bool = False,
-    try_windows: bool = False,
 ) -> Replay:
     """Run a job with a plan.
 
@@ -188,10 +187,8 @@ def replay(
         Run the job on the simulated GPU.
     any_gpu
         Accept a plan that was compiled for another GPU.
-    try_windows
-        Enact windows on a real GPU too.
     """
-    refuse_windows(plan, backend, simulated_gpu=simulated_gpu, try_windows=try_windows)
+    refuse_windows(plan, backend)
     if warning := budget.check_host_memory(_host_needs(plan), host_memory_bytes):
         log.warning("%s", warning)
     with tempfile.TemporaryDirectory(prefix="transit-replay-") as temporary:
@@ -234,24 +231,13 @@ def _host_needs(plan: Plan) -> list[int]:
     ]
 
 
-def refuse_windows(
-    plan: Plan, backend: str, *, simulated_gpu: bool, try_windows: bool
-) -> None:
+def refuse_windows(plan: Plan, backend: str) -> None:
     """Refuse a plan whose windows the shim cannot enact."""
-    if not plan.summary.window_bytes:
-        return
-    if backend != "vmm":
+    if plan.summary.window_bytes and backend != "vmm":
         raise PlanError(
             "the plan has windows (memory that comes and goes within an iteration), "
             f"and backend {backend} replays only what is resident or zero-copy; "
             "replay with --backend vmm, or compile with --policy reuse"
-        )
-    if not (simulated_gpu or try_windows):
-        raise PlanError(
-            "the plan has windows (memory that comes and goes within an iteration). "
-            "That this version of transit enacts them rightly was seen on the "
-            "simulated GPU only; on a real one a job's losses came out different. "
-            "Compile with --policy reuse, or try with --try-windows and compare losses"
         )
 
 

@@ -81,7 +81,6 @@ def test_surface_is_frozen() -> None:
             "--simulated-gpu",
             "--status",
             "--strict",
-            "--try-windows",
         ],
         "status": ["--interval", "--json", "--watch"],
         "run": [

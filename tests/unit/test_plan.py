@@ -281,12 +281,9 @@ def test_windows_are_enacted_on_vmm(tmp_path: Path) -> None:
     windowed(value, window(1, 5))
     submitted(value, 1, 4, 7)
     plan = load(write(tmp_path / "plan.json", value))
-    refuse_windows(plan, "vmm", simulated_gpu=True, try_windows=False)
-    refuse_windows(plan, "vmm", simulated_gpu=False, try_windows=True)
-    with pytest.raises(PlanError, match="--try-windows"):
-        refuse_windows(plan, "vmm", simulated_gpu=False, try_windows=False)
+    refuse_windows(plan, "vmm")
     with pytest.raises(PlanError, match="replay with --backend vmm"):
-        refuse_windows(plan, "uvm", simulated_gpu=True, try_windows=True)
+        refuse_windows(plan, "uvm")
 
 
 def test_what_version_1_was_is_read(tmp_path: Path, plan: Plan) -> None:

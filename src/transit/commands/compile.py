@@ -181,7 +181,7 @@ def compile_(
         write_report(report, recorded, options, compiled)
     if output:
         log.info("wrote %s", output)
-        _tell_next(summary, output)
+        log.info("next: transit replay --plan %s -- COMMAND", output)
     else:
         log.info("nothing was written: name a plan file with -o")
 
@@ -260,11 +260,6 @@ def _warn_of_unsteady_calls(plan: Plan) -> None:
             num_unsteady,
             len(calls.signature),
         )
-
-
-def _tell_next(summary: dict[str, Any], output: Path) -> None:
-    option = " --try-windows" if summary["window_bytes"] else ""
-    log.info("next: transit replay --plan %s%s -- COMMAND", output, option)
 
 
 def _tell(summary: dict[str, Any]) -> None:

@@ -61,13 +61,6 @@ def replay(
         bool,
         typer.Option("--any-gpu", help="Accept a plan compiled for another GPU."),
     ] = False,
-    try_windows: Annotated[
-        bool,
-        typer.Option(
-            "--try-windows",
-            help="Enact windows on a real GPU: right for few jobs so far.",
-        ),
-    ] = False,
     status: Annotated[
         Path | None,
         typer.Option(
@@ -113,7 +106,6 @@ def replay(
         strict=strict,
         simulated_gpu=simulated_gpu,
         any_gpu=any_gpu,
-        try_windows=try_windows,
     )
     if status:
         write_text(status, json.dumps(result.to_json(), indent=1) + "\n")

@@ -144,10 +144,10 @@ def run(
         )
         print_dry_run(variables, job_command)
         return
-    if not simulated_gpu:
+    if managed_policy and not simulated_gpu:
         log.warning(
-            "that paging keeps a job's numbers was seen on the simulated GPU only: "
-            "compare them with a run without transit"
+            "that managed memory keeps a job's numbers was seen on the simulated GPU "
+            "only: compare them with a run without transit"
         )
     result = run_paged(
         job_command,
