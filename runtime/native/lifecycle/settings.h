@@ -16,7 +16,7 @@ struct Settings {
   uint64_t paging_bytes;  // the budget of a job without a plan; 0: nothing is paged
   bool paging_ahead;
   uint64_t host_memory_bytes;  // of all processes of the run at most; 0: no bound
-  const char* paging_policy;  // as given; null if unset
+  const char* paging_policy;   // as given; null if unset
   bool strict;
   bool log;
 };
