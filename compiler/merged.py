@@ -65,7 +65,7 @@ class Merged:
         np.minimum.at(least, self.gap, most_absent)
         room = self.view.room_pieces - spare_pieces
         solved = bound.solve_view(
-            replace(self.view.with_nothing_in_place(), room_pieces=room),
+            replace(self.view, room_pieces=room),
             link,
             whole_runs=True,
             most_absent=least,

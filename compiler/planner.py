@@ -148,7 +148,8 @@ def plan_merged(model: Model, link: Link) -> Planned | None:
         checkpoint = _checkpoints(model, num_slots)
         used = longest_gaps(model, checkpoint, MAX_USED_GAPS)
         cut = slots.cut(model, checkpoint, used)
-        merged = Merged.of(View.of(model, cut))
+        # What would be in place differs among what is alike otherwise.
+        merged = Merged.of(View.of(model, cut).with_nothing_in_place())
         if len(merged.view.gaps) <= MAX_MERGED_GAPS or len(cut) <= FEWEST_SLOTS:
             break
         num_slots = len(cut) // 2
