@@ -58,9 +58,10 @@ sanitize: sanitize-address sanitize-thread ## simulated-GPU tests under sanitize
 
 # Python is not built with the sanitizer, so its runtime is preloaded, into every process,
 # with the libstdc++ whose throw it has to find; the shim comes before it there, which
-# does no harm. Not ours: Python's leaks, and races within libraries. Left out are the
-# tests of bad input (hundreds of starts of the command line, and little native code) and
-# the demo, whole windows (the end-to-end tests again, larger) and many steps.
+# does no harm. Not ours: Python's leaks, and races within libraries. Left out are tests that
+# start the command line often and run little native code (bad input, calibration, status),
+# and those that do again what others do, in larger jobs: the demo, graphs end to end, whole
+# windows, training loops, many steps.
 library = $(shell $(CXX) -print-file-name=$(1))
 SANITIZERS_address := address,undefined
 SANITIZERS_thread := thread
@@ -86,7 +87,11 @@ sanitize-address sanitize-thread: sanitize-%: $(VENV)/installed
 	LD_PRELOAD=$(call library,$(SANITIZER_RUNTIME_$*)):$(call library,libstdc++.so.6) \
 		$(BIN)/python -m pytest -m "not gpu" $(PYTEST_FLAGS) tests/integration \
 		--ignore-glob 'tests/integration/test_bad_*.py' \
-		-k "not (test_demo or test_windows_keep or test_many_steps $(SANITIZER_SKIP_$*))"
+		--ignore tests/integration/test_calibrate.py \
+		--ignore tests/integration/test_status.py \
+		--ignore tests/integration/test_graph_end_to_end.py \
+		-k "not (test_demo or test_windows_keep or test_many_steps or \
+			test_a_training_loop or test_the_command $(SANITIZER_SKIP_$*))"
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
